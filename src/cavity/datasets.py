@@ -1,0 +1,277 @@
+"""Data sets by name: those of the paper, a few small ones that need no download, and a generator.
+
+The paper's sets are read from a data folder: the argument ``folder``, else the environment variable
+``CAVITY_DATA``, else the user cache (``$XDG_CACHE_HOME/cavity``, by default ``~/.cache/cavity``). Every
+file is compared with its known SHA-256 sum. With no data folder, the sets that OpenML holds are fetched
+from there into the user cache. Nothing here scales or shuffles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets
+
+__all__ = ["NAMES", "Dataset", "load", "make_waveform"]
+
+Split = tuple[np.ndarray, np.ndarray]
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows, labels and where they come from. Labels are 0..C-1, in the order of ``class_names``."""
+
+    name: str
+    X: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
+    feature_names: tuple[str, ...] = field(repr=False)
+    class_names: tuple[str, ...]
+    licence: str
+    citation: str
+    splits: tuple[Split, ...] = field(default=(), repr=False)
+    """Pairs (train_rows, test_rows). Empty where no published split belongs to these rows."""
+
+    def split(self, i: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Split number i as X_train, y_train, X_test, y_test."""
+        if not 0 <= i < len(self.splits):
+            raise IndexError(f"split {i} of {self.name!r}: this copy has {len(self.splits)} splits")
+        train, test = self.splits[i]
+        return self.X[train], self.y[train], self.X[test], self.y[test]
+
+
+@dataclass(frozen=True)
+class _Paper:
+    """One set of the paper: its file, its shape, its terms, and where else it can be had."""
+
+    file: str
+    n_features: int
+    n_classes: int
+    licence: str
+    citation: str
+    openml: int | None = None
+    hint: str = ""
+
+
+_CC = "CC BY 4.0 (general terms of the UCI repository)"
+_UCI = "Dua & Graff, UCI Machine Learning Repository"
+_SIEBERT, _DETERDING = f"{_UCI}; Siebert, Turing Institute, 1987", f"{_UCI}; Deterding, 1989"
+_GUIDE = "Hsu, Chang & Lin, A practical guide to support vector classification; LIBSVM data collection"
+_CART = "Breiman et al., CART, 1984; Villacampa-Calvo et al., Multi-class GP classification with noisy inputs"
+_LECUN = "LeCun, Bottou, Bengio & Haffner, 1998"
+_EXPO = "ASA Data Expo 2009, Airline on-time performance; Hensman et al., 2013"
+_LIBSVM_HINT = "The LIBSVM data collection has its rows as text (multi-class sets, svmguide2)."
+_DRAW_HINT = "Or draw rows of the same distribution with cavity.datasets.make_waveform."
+_EXPO_HINT = "Its source is the airline tables of the ASA Data Expo 2009, January to April 2008."
+
+_PAPER = {
+    "glass": _Paper("glass.npz", 9, 6, _CC, _UCI, 41),
+    "new_thyroid": _Paper("new_thyroid.npz", 5, 3, _CC, _UCI, 40682),
+    "satellite": _Paper("satellite.npz", 36, 6, _CC, _UCI, 182),
+    "svmguide2": _Paper("svmguide2.npz", 20, 3, "none stated", _GUIDE, hint=_LIBSVM_HINT),
+    "vehicle": _Paper("vehicle.npz", 18, 4, _CC, _SIEBERT, 54),
+    "vowel": _Paper("vowel.npz", 10, 6, _CC, _DETERDING, 307),
+    "vowel_f0_f9": _Paper("vowel_f0_f9.npz", 10, 6, _CC, _DETERDING, 307),
+    "waveform": _Paper("waveform.npz", 21, 3, "Apache-2.0", _CART, hint=_DRAW_HINT),
+    "wine": _Paper("wine.npz", 13, 3, _CC, _UCI),
+    "mnist": _Paper("mnist.npz", 784, 10, "CC BY-SA 3.0 (as the Keras documentation gives it)", _LECUN, 554),
+    "airline": _Paper("airline_2008_jan_apr.parquet", 8, 3, "public domain (US)", _EXPO, hint=_EXPO_HINT),
+}
+_SHA256 = {
+    "airline_2008_jan_apr.parquet": "29e12177bb81a855847fd2cd08c31da948101621c6f819d3bbb30d718109b184",
+    "glass.npz": "6ff1e5dbc7685b474d2b1204c40ab82ec14e26c7e18efd675a67246782f3e9a9",
+    "mnist.npz": "f448f3203781874116c54cbb4289f90ae5171fb82eaebc5c2f5c1b82aa91abee",
+    "new_thyroid.npz": "99ec6b8cb79166fb04dcda294b9ae3e1a1ce35b96f8d134487711502bce16c53",
+    "satellite.npz": "9579c344bf34f6f2d6ccf508677cca554fed620855da7d9497e179622e291d51",
+    "svmguide2.npz": "2600bebe2ed72ee553485a2b0dbb87e413de2edc8be895e18d0210c3476ae9c8",
+    "uci_splits.npz": "3d85fef3608a30570c235d6d167e275609aad55f8dacf70514cd3caf00832235",
+    "vehicle.npz": "d6632e357dcfd3799b8faad4e31c788dc11c7361bb3e790d80d5a346d1377daa",
+    "vowel.npz": "c5be1dad358bdd8109657d9c7d0404d28eb482aff53dbefc59b592c0d6473686",
+    "vowel_f0_f9.npz": "c2942a8890ce70c7c0b740ae6cbd0418283d1d5ce23525a4a3808f2bff7e0720",
+    "waveform.npz": "bcb352cf660c46c008af0c55379b8021d34e5c593f7ff25d8e27d6876a93c08a",
+    "wine.npz": "a14591d381d24fd46357a61cd0e2e2223feee5bb20b5d5dfda09acecd5590fbc",
+}
+_BUNDLED = {
+    "digits": "E. Alpaydin & C. Kaynak, 1998; " + _UCI,
+    "iris": "R. A. Fisher, 1936; " + _UCI,
+    "breast_cancer": "Wolberg, Street & Mangasarian, 1995; " + _UCI,
+    "wine": _UCI,
+}
+_AIRLINE = ["age", "distance", "air_time", "dep_time", "arr_time", "day_of_week", "day_of_month", "month"]
+NAMES = tuple(sorted({*_PAPER, *_BUNDLED}))
+
+
+def load(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set by name (one of ``NAMES``).
+
+    ``digits``, ``iris``, ``breast_cancer`` and, where no data folder has it, ``wine`` are the copies that
+    come with scikit-learn. With a data folder the eight UCI-type sets have the authors' 20 splits, and
+    ``mnist`` has one (60000 rows, then 10000). A copy from OpenML has no splits, because its rows may
+    stand in another order; its classes have OpenML's names, and ``satellite`` may lack a few rows.
+
+    >>> digits = load("digits")
+    >>> digits.X.shape, len(digits.class_names)
+    ((1797, 64), 10)
+    """
+    if name not in NAMES:
+        raise ValueError(f"name={name!r} is not a known data set; known are {', '.join(NAMES)}")
+    given = folder or os.environ.get("CAVITY_DATA")
+    home = Path(given) if given else _user_cache()
+    if name in _PAPER and (home / _PAPER[name].file).is_file():
+        return _from_folder(name, home)
+    if name in _BUNDLED:
+        return _from_sklearn(name)
+    if _PAPER[name].openml is None:
+        raise FileNotFoundError(_advice(name, home))
+    if given:
+        raise FileNotFoundError(f"{_advice(name, home)} With neither set, it is fetched from OpenML.")
+    return _from_openml(name, home)
+
+
+def make_waveform(
+    n_samples: int = 1000, random_state: int | np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw (X, y) from the waveform generator of Breiman et al. (CART, 1984): 21 features, 3 classes.
+
+    Each class blends two of three triangular waves with a uniform weight per row, plus unit normal noise.
+
+    >>> X, y = make_waveform(300, random_state=0)
+    >>> X.shape
+    (300, 21)
+    """
+    if n_samples < 1:
+        raise ValueError(f"n_samples={n_samples} must be at least 1")
+    rng = np.random.default_rng(random_state)
+    peaks = np.array([[7, 15], [7, 11], [11, 15]])  # the two waves of each class
+    waves = np.maximum(6 - abs(np.arange(1, 22) - peaks[..., None]), 0)  # (class, wave, feature)
+    y = rng.integers(3, size=n_samples)
+    weight = rng.uniform(size=(n_samples, 1))
+    blend = weight * waves[y, 0] + (1 - weight) * waves[y, 1]
+    return blend + rng.standard_normal(blend.shape), y
+
+
+def _from_sklearn(name: str) -> Dataset:
+    data = getattr(sklearn.datasets, f"load_{name}")()
+    features, classes = map(str, data.feature_names), map(str, data.target_names)
+    return Dataset(name, data.data, data.target, tuple(features), tuple(classes), _CC, _BUNDLED[name])
+
+
+def _from_folder(name: str, home: Path) -> Dataset:
+    path = home / _PAPER[name].file
+    content = _read(path, _SHA256[path.name])
+    if name == "airline":
+        return _dataset(name, _airline(content))
+    if name == "mnist":
+        return _dataset(name, _mnist(_arrays(content)), ((np.arange(60000), np.arange(60000, 70000)),))
+    return _dataset(name, _arrays(content), _splits(name, home / "uci_splits.npz"))
+
+
+def _splits(name: str, path: Path) -> tuple[Split, ...]:
+    if not path.is_file():
+        return ()
+    arrays = _arrays(_read(path, _SHA256[path.name]))
+    name = "vowel" if name == "vowel_f0_f9" else name  # the same rows in the same order
+    return tuple(zip(arrays[f"{name}_train"], arrays[f"{name}_test"], strict=True))
+
+
+def _mnist(arrays: Arrays) -> Arrays:
+    return {
+        "X": np.concatenate([arrays["X_train"], arrays["X_test"]]),
+        "y": np.concatenate([arrays["y_train"], arrays["y_test"]]),
+        "feature_names": np.array([f"pixel{i}" for i in range(784)]),
+        "class_names": np.array([str(i) for i in range(10)]),
+    }
+
+
+def _airline(content: bytes) -> Arrays:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("the airline set is a Parquet file: pip install 'cavity[data]'") from error
+    table = pyarrow.parquet.read_table(io.BytesIO(content), columns=[*_AIRLINE, "label"])
+    return {
+        "X": np.column_stack([table[column].to_numpy().astype(np.float64) for column in _AIRLINE]),
+        "y": table["label"].to_numpy().astype(np.int64),
+        "feature_names": np.array(_AIRLINE),
+        "class_names": np.array(["on time", "late", "early"]),
+    }
+
+
+def _from_openml(name: str, home: Path) -> Dataset:
+    path = home / f"{name}_openml.npz"
+    record = path.with_suffix(".npz.sha256")
+    if not path.is_file():
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **_fetch(name, home))
+        # The sum goes first: a data file that is there always has its sum beside it.
+        _write(record, hashlib.sha256(buffer.getvalue()).hexdigest().encode())
+        _write(path, buffer.getvalue())
+    return _dataset(name, _arrays(_read(path, record.read_text())))
+
+
+def _fetch(name: str, home: Path) -> Arrays:
+    entry = _PAPER[name]
+    try:
+        data = sklearn.datasets.fetch_openml(data_id=entry.openml, as_frame=False, parser="liac-arff", cache=False)
+    except (OSError, ValueError) as error:  # no network, or OpenML refused
+        raise FileNotFoundError(f"OpenML could not be read ({error}). {_advice(name, home)}") from error
+    X, labels, features = np.asarray(data.data), np.asarray(data.target).astype(str), data.feature_names
+    if name.startswith("vowel"):
+        columns = range(-10, 0) if name == "vowel_f0_f9" else [-12, -10, *range(-8, 0)]  # speaker, F0, F2..F9
+        rows = np.isin(labels, ["hid", "hId", "hEd", "hAd", "hYd", "had"])
+        X, labels, features = X[rows][:, list(columns)], labels[rows], [features[i] for i in columns]
+    classes, y = np.unique(labels, return_inverse=True)
+    if (X.shape[1], len(classes)) != (entry.n_features, entry.n_classes):
+        raise ValueError(
+            f"OpenML set {entry.openml} is not {name!r}: it has {X.shape[1]} features and {len(classes)} "
+            f"classes, expected {entry.n_features} and {entry.n_classes}"
+        )
+    X = X.astype(np.uint8 if name == "mnist" else np.float64)
+    return {"X": X, "y": y, "feature_names": np.array(features), "class_names": classes}
+
+
+def _dataset(name: str, arrays: Arrays, splits: tuple[Split, ...] = ()) -> Dataset:
+    features, classes = arrays["feature_names"].tolist(), arrays["class_names"].tolist()
+    entry = _PAPER[name]
+    return Dataset(
+        name, arrays["X"], arrays["y"], tuple(features), tuple(classes), entry.licence, entry.citation, splits
+    )
+
+
+def _advice(name: str, home: Path) -> str:
+    entry = _PAPER[name]
+    place = "Set CAVITY_DATA, or pass folder=, to a folder that holds it."
+    return f"{entry.file} is not in {home}. {place} {entry.hint}".rstrip()
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cavity"
+
+
+def _arrays(content: bytes) -> Arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def _read(path: Path, expected: str) -> bytes:
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise ValueError(f"{path} is not the file expected: its SHA-256 is {found}, expected {expected}")
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write all of the file or none of it: a reader never sees a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

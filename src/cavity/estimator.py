@@ -1,0 +1,369 @@
+"""The scikit-learn front: validate, encode labels, scale, choose a device; no mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from tqdm import tqdm
+
+from cavity import predict
+from cavity.data import ArrayData
+from cavity.inducing import Posterior
+from cavity.inference import METHODS
+from cavity.kernels import RBF, Kernel
+from cavity.predict import Uncertainty
+from cavity.scaling import Scaler, fit_scaler
+from cavity.settings import NOISE, Choice, check_arguments, inducing_count, make_optimiser, make_plan, prior_spec
+from cavity.training import (
+    HyperPrior,
+    Model,
+    Record,
+    Stream,
+    Trained,
+    Trainer,
+    start_inducing,
+    start_lengthscale,
+    start_model,
+    train_lbfgs,
+)
+
+Array = NDArray[np.float64]
+
+MERGE_ROWS = 10_000
+STREAM_BATCH = 256
+TRIAL_EPOCHS = 60
+
+
+class _Rows(NamedTuple):
+    """Validated training rows: labels encoded as 0 … C−1, weights positive."""
+
+    X: Array
+    y: NDArray[np.int64]
+    weight: Array
+
+
+def _forgets_rows(classifier: GPClassifier) -> bool:
+    if classifier.method != "sep":
+        raise AttributeError(f"method={classifier.method!r} keeps something of every row; partial_fit needs method='sep'")
+    return True
+
+
+class GPClassifier(ClassifierMixin, BaseEstimator):
+    def __init__(
+        self,
+        method: str = "sep",
+        *,
+        kernel: Kernel | None = None,
+        noise: ArrayLike | None = None,
+        n_inducing: int | float = 100,
+        inducing_points: ArrayLike | None = None,
+        init: str = "kmeans",
+        share_kernel: bool = False,
+        share_inducing: bool = False,
+        learn_kernel: bool = True,
+        learn_inducing: bool = True,
+        priors: Any = "default",
+        scaling: str | None = "standard",
+        class_weight: Any = None,
+        batch_size: int | str | None = "auto",
+        max_epochs: int | str = "auto",
+        max_seconds: float | None = None,
+        tol: float = 1e-4,
+        optimizer: str = "auto",
+        learning_rate: float | None = None,
+        damping: float | None = None,
+        updates: str = "inner",
+        device: str = "auto",
+        dtype: str = "float64",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.kernel = kernel
+        self.noise = noise
+        self.n_inducing = n_inducing
+        self.inducing_points = inducing_points
+        self.init = init
+        self.share_kernel = share_kernel
+        self.share_inducing = share_inducing
+        self.learn_kernel = learn_kernel
+        self.learn_inducing = learn_inducing
+        self.priors = priors
+        self.scaling = scaling
+        self.class_weight = class_weight
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.max_seconds = max_seconds
+        self.tol = tol
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.damping = damping
+        self.updates = updates
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> Self:
+        """The settings of the paper's authors; `changes` overrides single arguments."""
+        settings: dict[str, Any] = {
+            "noise": 1.0,
+            "init": "random",
+            "priors": None,
+            "scaling": "standard",
+            "batch_size": None,
+            "tol": 0.0,
+            "optimizer": "paper",
+        }
+        return cls(method, n_inducing=n_inducing, **(settings | changes))
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn kernel, inducing points and q(u) from labelled rows.
+
+        Args:
+            X: features, (N, D): an array, or a pandas or polars frame of numbers.
+            y: labels of any type, (N,).
+            sample_weight: a row of weight w counts as w copies of it; a row of weight 0 is left out.
+
+        Returns:
+            The classifier itself.
+        """
+        check_arguments(self.get_params(deep=False))
+        rows = self._validate_training(X, y, sample_weight, reset=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rows = _merge_equal_rows(rows)
+        choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
+        scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
+        with self._progress(choice.plan.max_epochs) as report:
+            scaler, model, trained = self._train(rows, scaling, choice, report)
+        self._set_fitted(scaler, model, trained, choice, float(rows.weight.sum()))
+        return self
+
+    @available_if(_forgets_rows)
+    def partial_fit(
+        self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from rows never seen before, and forget them (method "sep" only).
+
+        Every row given counts as new evidence: give each row once. The first call fixes the scaling of the inputs and
+        the start of the inducing points, so it should hold a few hundred typical rows. After `fit`, goes on from there.
+
+        Args:
+            X: features, (N, D).
+            y: labels, (N,).
+            classes: all labels that will ever come; needed in the first call.
+            sample_weight: as for `fit`.
+        """
+        check_arguments(self.get_params(deep=False))
+        is_first = not hasattr(self, "_stream")
+        rows = self._validate_training(X, y, sample_weight, reset=is_first, classes=classes)
+        if is_first:
+            self._start_stream(rows)
+        data = self._data(rows, self._scaler)
+        record = self._stream.absorb(data, STREAM_BATCH)
+        self.n_iter_ += 1
+        self.history_.append({"epoch": self.n_iter_, **record})
+        self._publish(self._stream.posterior(), record["objective"])
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable label of each row."""
+        best = self.predict_log_proba(X).argmax(1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, (N, C), in the order of `classes_`; every row sums to one."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the class probabilities, exact far into the tails."""
+        X = self._validate_new(X)
+        return predict.log_probabilities(self.posterior_, X)
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance of the latent functions f, noise included, each (N, C)."""
+        X = self._validate_new(X)
+        return predict.marginals(self.posterior_, X)
+
+    def uncertainty(self, X: Any) -> Uncertainty:
+        """How unsure each prediction is, and why: total, aleatoric and epistemic entropy in nats."""
+        X = self._validate_new(X)
+        return predict.uncertainty(self.posterior_, X)
+
+    def _validate_training(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
+    ) -> _Rows:
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = weight * compute_sample_weight(self.class_weight, y)
+        keep = weight > 0
+        if not keep.any():
+            raise ValueError("sample_weight and class_weight leave no row with a positive weight")
+        if reset:
+            self.classes_ = np.unique(y[keep] if classes is None else np.asarray(classes))
+        return _Rows(X[keep], _encode(y[keep], self.classes_), weight[keep])
+
+    def _validate_new(self, X: Any) -> torch.Tensor:
+        check_is_fitted(self, "posterior_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return torch.from_numpy(self._scaler.transform(X))
+
+    def _train(
+        self, rows: _Rows, scaling: str | None, choice: Choice, report: Callable[[Record], None] | None = None
+    ) -> tuple[Scaler, Model, Trained]:
+        scaler = fit_scaler(scaling, rows.X, rows.weight)
+        data = self._data(rows, scaler)
+        model = self._start_model(data, rows, scaler, choice.plan.seed)
+        hyper_prior = HyperPrior(model, prior_spec(self.priors))
+        trainer = Trainer(model, METHODS[self.method](), data, choice.plan, hyper_prior, report)
+        if not model.learned:
+            trained = trainer.infer()
+        elif choice.optimizer == "lbfgs":
+            trained = train_lbfgs(trainer)
+        else:
+            trained = trainer.train(make_optimiser(choice, model))
+        return scaler, model, trained
+
+    def _choose_scaling(self, rows: _Rows, choice: Choice) -> str:
+        """The scaling with the better log Z_q after a short training on the same rows."""
+        epochs = min(TRIAL_EPOCHS, choice.plan.max_epochs)
+        seconds = None if self.max_seconds is None else 0.2 * self.max_seconds
+        trial = replace(choice, plan=replace(choice.plan, max_epochs=epochs, max_seconds=seconds))
+        return max(("standard", "quantile"), key=lambda scaling: self._train(rows, scaling, trial)[2].log_z)
+
+    def _start_model(self, data: ArrayData, rows: _Rows, scaler: Scaler, seed: int) -> Model:
+        X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(seed)
+        given = self._given_inducing(scaler, n_classes, X.shape[1])
+        n_inducing = inducing_count(self.n_inducing, len(X))
+        Z = start_inducing(given, X, rows.y, n_classes, n_inducing, self.init, rng)
+        return start_model(
+            RBF() if self.kernel is None else self.kernel,
+            X,
+            n_classes,
+            Z,
+            NOISE if self.noise is None else self.noise,
+            (self.learn_kernel, self.learn_inducing),
+            (self.share_kernel, self.share_inducing),
+            start_lengthscale(X, rng),
+            data.X.device,
+            _DTYPES[self.dtype],
+        )
+
+    def _given_inducing(self, scaler: Scaler, n_classes: int, n_features: int) -> Array | None:
+        if self.inducing_points is None:
+            return None
+        Z = np.asarray(self.inducing_points, dtype=np.float64)
+        fits = Z.ndim in (2, 3) and Z.shape[-1] == n_features and Z.size and (Z.ndim == 2 or len(Z) == n_classes)
+        if not (fits and np.isfinite(Z).all()):
+            raise ValueError(f"inducing_points has shape {Z.shape}; finite numbers of shape (M, {n_features}) or "
+                             f"({n_classes}, M, {n_features}) are needed")  # fmt: skip
+        return scaler.transform(Z.reshape(-1, n_features)).reshape(Z.shape)
+
+    def _data(self, rows: _Rows, scaler: Scaler) -> ArrayData:
+        device = choose_device(self.device)
+        X = torch.as_tensor(scaler.transform(rows.X), dtype=_DTYPES[self.dtype], device=device)
+        y = torch.as_tensor(rows.y, device=device)
+        return ArrayData(X, y, torch.as_tensor(rows.weight, device=device), len(self.classes_))
+
+    def _start_stream(self, rows: _Rows) -> None:
+        if len(self.classes_) < 2:
+            raise ValueError("partial_fit needs two classes or more: name all of them in classes=")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
+        self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
+        data = self._data(rows, self._scaler)
+        model = self._start_model(data, rows, self._scaler, seed)
+        state = METHODS["sep"]().init(model.prior(model.start()), torch.zeros_like(data.own_weight), 0)
+        self.history_, self.n_iter_ = [], 0
+        self._keep_stream(model, choice, model.start(), state, 0.0)
+
+    def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
+        hyper_prior = HyperPrior(model, prior_spec(self.priors))
+        self._stream = Stream(model, hyper_prior, make_optimiser(choice, model), theta, state, weight)
+
+    def _set_fitted(self, scaler: Scaler, model: Model, trained: Trained, choice: Choice, weight: float) -> None:
+        self._scaler = scaler
+        self.history_, self.n_iter_ = trained.history.records, trained.epochs
+        if self.method == "sep":
+            self._keep_stream(model, choice, trained.theta, trained.state, weight)
+        self._publish(trained.posterior, trained.log_z)
+
+    def _publish(self, posterior: Posterior, log_z: float) -> None:
+        self.posterior_ = posterior.to(torch.device("cpu"))
+        prior, n_classes = self.posterior_.prior, len(self.classes_)
+        self.kernel_ = prior.kernel.fitted(prior.params)
+        self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()
+        Z = self._scaler.inverse(prior.Z.numpy())
+        self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
+        self.log_marginal_likelihood_ = log_z
+
+    @contextmanager
+    def _progress(self, max_epochs: int) -> Iterator[Callable[[Record], None] | None]:
+        if not self.verbose:
+            yield None
+            return
+        with tqdm(total=max_epochs, desc=f"cavity {self.method}", unit="epoch", leave=True) as bar:
+
+            def report(record: Record) -> None:
+                if record["event"] is not None or self.verbose > 1:
+                    bar.write(
+                        "  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
+                    )
+                bar.update(record["epoch"] - bar.n)
+                bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
+
+            yield report
+
+
+def _line(record: Record) -> str:
+    return "  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
+
+
+_DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={name!r} cannot be used ({error}); 'auto', 'cpu' or 'cuda' may be") from None
+
+
+def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    unknown = classes[place] != y
+    if unknown.any():
+        raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not among classes={classes!r}")
+    return place.astype(np.int64)
+
+
+def _merge_equal_rows(rows: _Rows) -> _Rows:
+    """Equal rows with equal labels become one row of their joint weight, in an order of its own.
+
+    So copies and weights, and rows in any order, give the same fit to the last bit. Large sets are left as they are.
+    """
+    if len(rows.X) > MERGE_ROWS:
+        return rows
+    table = np.column_stack([rows.X, rows.y])
+    distinct, place = np.unique(table, axis=0, return_inverse=True)
+    weight = np.bincount(place.ravel(), weights=rows.weight)
+    return _Rows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)

@@ -1,0 +1,260 @@
+"""The sparse prior: inducing points Z, the covariance blocks of a batch, and Gaussians over the inducing values u.
+
+Everything is kept in whitened coordinates, L⁻¹u with L = chol k(Z, Z): there the prior is N(0, I), the paper's υ_i is
+a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The class axis comes first and has length
+1 where all classes share kernel and inducing points.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
+from torch import Tensor
+
+from cavity.kernels import Kernel, Params
+from cavity.numerics.limits import floor_positive, least_diagonal
+from cavity.numerics.linalg import cholesky, solve_lower, solve_lower_transposed, sum_to, symmetrise
+
+KMEANS_ROWS = 20_000
+LLOYD_STEPS = 5
+
+
+class Rows(NamedTuple):
+    """The prior at the rows of one batch: W = L⁻¹k(Z,X) and the FITC conditional variance s (eq. 5)."""
+
+    cross: Float[Tensor, "_ M B"]
+    kappa: Float[Tensor, "_ B"]
+    W: Float[Tensor, "_ M B"]
+    s: Float[Tensor, "C B"]
+
+
+class Gradient(NamedTuple):
+    """∂ log Z_q with respect to the three kernel blocks, whitened where that saves a solve.
+
+    `cross` is Lᵀ ∂/∂k(Z,X), `gram` is Lᵀ (∂/∂K) L, `kappa` is ∂/∂κ.
+    """
+
+    gram: Float[Tensor, "C M M"]
+    cross: Float[Tensor, "C M B"]
+    kappa: Float[Tensor, "C B"]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """p(u) and p(f | u) at one setting of the hyper-parameters.
+
+    Args:
+        kernel: the covariance function.
+        params: its parameters in log space.
+        log_noise: log of the latent noise variance of each class; it stands on the diagonal of K and on κ, never on
+            k(Z, X).
+        Z: inducing points.
+        n_classes: C, which the shapes do not tell when everything is shared.
+        dtype: precision of k(Z, X); K and all factors are float64.
+    """
+
+    kernel: Kernel
+    params: Params
+    log_noise: Float[Tensor, "_"]
+    Z: Float[Tensor, "_ M D"]
+    n_classes: int
+    dtype: torch.dtype = torch.float64
+
+    @cached_property
+    def K(self) -> Tensor:
+        """k(Z,Z) + noise · I, with no jitter; part of the autograd graph."""
+        gram = self.kernel.gram(self.params, self.Z)
+        noise = torch.exp(self.log_noise)[:, None].expand(-1, gram.shape[-1])
+        return gram + torch.diag_embed(noise)
+
+    @cached_property
+    def _factor(self) -> tuple[Tensor, Tensor]:
+        K = self.K.detach()
+        diagonal = K.diagonal(dim1=-2, dim2=-1)
+        noise = torch.exp(self.log_noise.detach())[:, None]
+        missing = (least_diagonal(self.dtype) * diagonal.mean(-1, keepdim=True) - noise).clamp_min(0.0)
+        return cholesky(K + torch.diag_embed(missing.expand_as(diagonal)))
+
+    @property
+    def L(self) -> Tensor:
+        """The Cholesky factor of K."""
+        return self._factor[0]
+
+    @property
+    def jitter(self) -> float:
+        """The largest jitter that a failing factorisation needed."""
+        return float(self._factor[1].max())
+
+    def rows(self, X: Float[Tensor, "B D"]) -> Rows:
+        """The blocks of a batch (eqs. 4 and 5)."""
+        cross, kappa = self._blocks(X)
+        W = solve_lower(self.L, cross.detach())
+        s = kappa.detach() - W.square().sum(-2)
+        return Rows(cross, kappa, W, floor_positive(s, kappa.detach()).expand(self.n_classes, -1))
+
+    def _blocks(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        params = {name: value.to(self.dtype) for name, value in self.params.items()}
+        cross = self.kernel.cross(params, self.Z.to(self.dtype), X[None].to(self.dtype)).to(self.Z.dtype)
+        kappa = self.kernel.diag(self.params, X[None].to(self.Z.dtype)) + torch.exp(self.log_noise)[:, None]
+        return cross, kappa
+
+    def whiten(self, T: Float[Tensor, "C M M"], t: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
+        """Natural parameters of sites, from u-space: LᵀTL and Lᵀt."""
+        L = self.L
+        return symmetrise(L.mT @ T @ L), torch.matmul(t[:, None, :], L).squeeze(-2)
+
+    def unwhiten(self, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
+        """Natural parameters of sites, to u-space: L⁻ᵀSL⁻¹ and L⁻ᵀr."""
+        L = self.L
+        T = solve_lower_transposed(L, solve_lower_transposed(L, S).mT)
+        return symmetrise(T), solve_lower_transposed(L, r[..., None]).squeeze(-1)
+
+    def pull_back(self, rows: Rows, gradient: Gradient, leaf: Tensor) -> Tensor:
+        """The gradient with respect to `leaf`, the tensor that all hyper-parameters are views of.
+
+        Up to the kernel blocks it is closed-form; autograd runs through the kernel function alone.
+        """
+        L = self.L
+        gram = solve_lower_transposed(L, solve_lower_transposed(L, gradient.gram).mT)
+        cross = solve_lower_transposed(L, gradient.cross)
+        blocks = (self.K, rows.cross, rows.kappa)
+        adjoints = tuple(sum_to(g, b.shape) for g, b in zip((gram, cross, gradient.kappa), blocks, strict=True))
+        return torch.autograd.grad(blocks, leaf, adjoints, allow_unused=True)[0]
+
+
+def sum_of_sites(
+    W: Float[Tensor, "_ M B"], precision: Float[Tensor, "C B"], precision_mean: Float[Tensor, "C B"]
+) -> tuple[Float[Tensor, "C M M"], Float[Tensor, "C M"]]:
+    """Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i: the rank-one sites of eq. (8), summed and whitened."""
+    S = torch.matmul(W * precision[:, None, :], W.mT.expand(len(precision), -1, -1))
+    return S, torch.matmul(W, precision_mean[..., None]).squeeze(-1)
+
+
+class Whitened(NamedTuple):
+    """A Gaussian over L⁻¹u of every class: covariance P⁻¹ with R = chol P, and mean m."""
+
+    R: Float[Tensor, "C M M"]
+    m: Float[Tensor, "C M"]
+
+    @classmethod
+    def from_sites(cls, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> Whitened:
+        """Prior times sites: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
+        R, _ = cholesky(S + torch.eye(S.shape[-1], dtype=S.dtype, device=S.device))
+        return cls(R, torch.cholesky_solve(r[..., None], R).squeeze(-1))
+
+    def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean a and variance h of υᵀu for every row, and R⁻¹W."""
+        V = solve_lower(self.R, W)
+        return torch.matmul(self.m[:, None, :], W).squeeze(-2), V.square().sum(-2), V
+
+    def log_normaliser(self, r: Float[Tensor, "C M"]) -> Tensor:
+        """g(q) − g(prior) of each class (eq. 9), r being the linear part of the sites."""
+        return 0.5 * (r * self.m).sum(-1) - self.R.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    def covariance(self) -> Float[Tensor, "C M M"]:
+        """P⁻¹."""
+        return torch.cholesky_inverse(self.R)
+
+
+def prior_mismatch(q: Whitened) -> Float[Tensor, "C M M"]:
+    """(η − η_prior)ᵀ ∂θ_prior in whitened coordinates: −½(I − P⁻¹ − mmᵀ), the first term of eq. (10)."""
+    eye = torch.eye(q.m.shape[-1], dtype=q.m.dtype, device=q.m.device)
+    return -0.5 * (eye - q.covariance() - q.m[:, :, None] * q.m[:, None, :])
+
+
+def rows_gradient(
+    q: Whitened,
+    covW: Float[Tensor, "C M B"],
+    W: Float[Tensor, "_ M B"],
+    by_mean: Float[Tensor, "C B"],
+    by_projection: Float[Tensor, "C B"],
+    by_var: Float[Tensor, "C B"],
+) -> Gradient:
+    """What the rows give to the gradient (the sum of eq. 10, or its batch estimate of eq. 12), whitened.
+
+    The three (C, B) tensors are ∂ log Z by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s;
+    `covW` is P⁻¹W.
+    """
+    G = covW * by_projection[:, None, :] + q.m[:, :, None] * by_mean[:, None, :]
+    half = W * by_var[:, None, :]
+    gram = torch.matmul(half - G, W.mT.expand(len(G), -1, -1))
+    return Gradient(symmetrise(gram), G - 2.0 * half, by_var)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(u), one Gaussian per class: what every method ends in and all that prediction needs."""
+
+    prior: Prior
+    whitened: Whitened
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of the inducing values, (C, M)."""
+        return torch.matmul(self.prior.L, self.whitened.m[..., None]).squeeze(-1).cpu().numpy()
+
+    @property
+    def cov(self) -> NDArray[np.float64]:
+        """Covariance of the inducing values, (C, M, M)."""
+        half = solve_lower(self.whitened.R, self.prior.L.mT)
+        return torch.matmul(half.mT, half).cpu().numpy()
+
+    def marginals(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+        """Mean and variance of f, noise included, at new rows (supplement, "Predictive distribution")."""
+        rows = self.prior.rows(X)
+        a, h, _ = self.whitened.project(rows.W)
+        return a, rows.s + h
+
+    def to(self, device: torch.device) -> Posterior:
+        """The same q(u) on another device, its autograd graph left behind."""
+        p = self.prior
+        params = {name: value.detach().to(device) for name, value in p.params.items()}
+        prior = Prior(p.kernel, params, p.log_noise.detach().to(device), p.Z.detach().to(device), p.n_classes, p.dtype)
+        return Posterior(prior, Whitened(*(x.to(device) for x in self.whitened)))
+
+
+def choose_inducing(
+    X: NDArray[np.float64], y: NDArray[np.int64], n_classes: int, n_inducing: int, how: str, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Start values of the inducing points, (C, M, D), from rows of X; M is at most the number of rows to choose from.
+
+    Args:
+        how: "kmeans" (k-means++ of all rows, the same for every class), "kmeans-per-class" (half from the rows of the
+            class, half from all) or "random" (rows drawn for each class apart, as in the paper).
+    """
+    if how == "random":
+        n = min(n_inducing, len(X))
+        return np.stack([X[rng.choice(len(X), n, replace=False)] for _ in range(n_classes)])
+    if len(X) > KMEANS_ROWS:
+        sample = rng.choice(len(X), KMEANS_ROWS, replace=False)
+        X, y = X[sample], y[sample]
+    distinct = np.unique(X, axis=0)
+    n = min(n_inducing, len(distinct))
+    if how == "kmeans":
+        return np.broadcast_to(_centres(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
+    own_rows = [np.unique(X[y == k], axis=0) for k in range(n_classes)]
+    return np.stack([_class_centres(distinct, own, n, rng) for own in own_rows])
+
+
+def _class_centres(X: NDArray, own: NDArray, n: int, rng: np.random.Generator) -> NDArray:
+    first = min(len(own), n // 2)
+    parts = [_centres(own, first, rng)] if first else []
+    return np.concatenate([*parts, _centres(X, n - first, rng)])
+
+
+def _centres(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
+    """n centres by k-means++ and a few Lloyd steps; the rows themselves when there are no more of them."""
+    if n >= len(distinct):
+        return distinct
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
+        centres, _ = kmeans2(distinct, n, iter=LLOYD_STEPS, minit="++", rng=rng)
+    return centres

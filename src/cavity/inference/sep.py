@@ -1,0 +1,127 @@
+"""Stochastic expectation propagation: one average site per class (the paper's section of that name).
+
+Only the product of all sites is kept, as its natural parameters T, t in u-space: memory O(CM²) whatever N is. The
+cavity of every factor is q without an n_k-th of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
+from cavity.numerics.linalg import solve_lower_transposed, symmetrise
+from cavity.sites import Cavity, Tilted, collect, new_site, of_own_class, tilted
+
+
+class SEPState(NamedTuple):
+    """The product of all sites in u-space, and how many factors touch each class."""
+
+    T: Float[Tensor, "C M M"]
+    t: Float[Tensor, "C M"]
+    counts: Float[Tensor, "C"]
+
+
+class SEP:
+    """EP with all sites tied."""
+
+    keeps_rows = False
+
+    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
+        """No site yet: q is the prior."""
+        C, M = prior.n_classes, prior.Z.shape[-2]
+        return SEPState(prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M), factor_counts(own_weight))
+
+    def update(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, damping: float) -> SEPState:
+        """Replace the batch's share of the product by the batch's new sites, damped."""
+        T, t = prior.unwhiten(*self._batch_sites(prior, rows, state, batch))
+        share = _share(state, batch)
+        keep = 1.0 - damping * share
+        return state._replace(T=keep[:, None, None] * state.T + damping * T, t=keep[:, None] * state.t + damping * t)
+
+    def absorb(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch) -> SEPState:
+        """Multiply in the sites of rows never seen before: nothing of them is in q yet, so q is their cavity."""
+        T, t = prior.unwhiten(*self._batch_sites(prior, rows, state, batch, removed=0.0))
+        added = factor_counts((batch.own * batch.weight).sum(-1))
+        return SEPState(state.T + T, state.t + t, state.counts + added)
+
+    def objective(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, exact: bool = False) -> Objective:
+        """log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
+        S, r = prior.whiten(state.T, state.t)
+        q, (without, keep) = Whitened.from_sites(S, r), _cavity(S, r, state, 1.0)
+        mean, var, V = without.project(rows.W)
+        t = _tilted(mean, var, rows, batch)
+        covW = solve_lower_transposed(without.R, V)
+        weight = batch.scale * factor_weights(batch)
+        by_mean, by_var = weight * t.by_mean, collect(weight * t.by_var, weight * t.by_var, batch.own)
+        by_mean = collect(by_mean, -by_mean, batch.own)
+        gradient = rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var)
+        gram = gradient.gram + prior_mismatch(q)
+        if exact:
+            gram = gram + _moment_mismatch(q, without, covW, t, weight, batch, state.counts)
+        g_q, g_cavity = q.log_normaliser(r), without.log_normaliser(keep[:, None] * r)
+        log_z = g_q.sum() + (state.counts * (g_cavity - g_q)).sum() + (weight * t.log_z).sum()
+        return Objective(log_z, gradient._replace(gram=gram))
+
+    def refresh(self, prior: Prior, state: SEPState, batches: Iterable[Batch]) -> SEPState:
+        """Nothing to do: no row is remembered."""
+        return state
+
+    def posterior(self, prior: Prior, state: SEPState) -> Posterior:
+        """q(u) from the product of the sites."""
+        return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
+
+    def change(self, old: SEPState, new: SEPState) -> float:
+        """The largest change of a natural parameter."""
+        return relative_change(old[:2], new[:2])
+
+    @staticmethod
+    def _batch_sites(
+        prior: Prior, rows: Rows, state: SEPState, batch: Batch, removed: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of the new sites of the batch, whitened."""
+        without, _ = _cavity(*prior.whiten(state.T, state.t), state, removed)
+        mean, var, _ = without.project(rows.W)
+        t, weight = _tilted(mean, var, rows, batch), factor_weights(batch)
+        own_cavity = Cavity(of_own_class(mean, batch.own), of_own_class(var, batch.own), torch.ones_like(mean))
+        own = new_site(t.omega, t.by_mean, own_cavity)
+        other = new_site(t.omega, -t.by_mean, Cavity(mean, var, own_cavity.d))
+        totals = [collect(weight * a, weight * b, batch.own) for a, b in zip(own, other, strict=True)]
+        return sum_of_sites(rows.W, *totals)
+
+
+def _share(state: SEPState, batch: Batch) -> Tensor:
+    """B_k / n_k: how much of the factors of each class the batch holds."""
+    in_batch = factor_counts((batch.own * batch.weight).sum(-1))
+    return (in_batch / state.counts.clamp_min(1.0)).clamp_max(1.0)
+
+
+def _cavity(S: Tensor, r: Tensor, state: SEPState, removed: float) -> tuple[Whitened, Tensor]:
+    """q without `removed` average sites, and the share of the sites that stays: 1 − 1/n_k."""
+    keep = (1.0 - removed / state.counts.clamp_min(1.0)).clamp_min(0.0)
+    return Whitened.from_sites(keep[:, None, None] * S, keep[:, None] * r), keep
+
+
+def _tilted(mean: Tensor, var: Tensor, rows: Rows, batch: Batch) -> Tilted:
+    one = torch.ones_like(mean)
+    own = Cavity(of_own_class(mean, batch.own), of_own_class(var, batch.own), one)
+    return tilted(own, Cavity(mean, var, one), of_own_class(rows.s, batch.own), rows.s)
+
+
+def _moment_mismatch(
+    q: Whitened, without: Whitened, covW: Tensor, t: Tilted, weight: Tensor, batch: Batch, counts: Tensor
+) -> Tensor:
+    """Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space."""
+    moments = [g.covariance() + g.m[:, :, None] * g.m[:, None, :] for g in (without, q)]
+    second = weight * (t.by_mean.square() - t.omega)
+    second = collect(second, second, batch.own)
+    first = weight * t.by_mean
+    first = torch.matmul(covW, collect(first, -first, batch.own)[..., None])
+    rows = torch.matmul(covW * second[:, None, :], covW.mT)
+    cavities = counts[:, None, None] * (moments[0] - moments[1])
+    return 0.5 * (rows + cavities) + symmetrise(first * without.m[:, None, :])

@@ -1,0 +1,7 @@
+"""Covariance functions: RBF, Matérn 1/2, 3/2 and 5/2, linear, constant, and their sums and products."""
+
+from cavity.kernels.base import Kernel, Params, Product, Sum
+from cavity.kernels.linear import Constant, Linear
+from cavity.kernels.stationary import RBF, Matern12, Matern32, Matern52
+
+__all__ = ["RBF", "Constant", "Kernel", "Linear", "Matern12", "Matern32", "Matern52", "Params", "Product", "Sum"]

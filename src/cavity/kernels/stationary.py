@@ -1,0 +1,96 @@
+"""Kernels of the scaled distance r² = Σ_d (x_d − x'_d)² / ℓ_d²: RBF and the Matérn family."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from cavity.kernels.base import Kernel, Params, log_start
+from cavity.numerics.limits import tiny
+from cavity.numerics.linalg import squared_distances
+
+
+@dataclass(frozen=True, eq=False)
+class Stationary(Kernel):
+    """variance · shape(r²), with one length-scale per feature (ARD).
+
+    Args:
+        lengthscale: start value, a float or an array that broadcasts to (C, D); by default chosen from the data.
+        variance: start value, a float or an array that broadcasts to (C,); 1 by default.
+    """
+
+    lengthscale: ArrayLike | None = None
+    variance: ArrayLike | None = None
+
+    @abstractmethod
+    def shape(self, r2: Tensor) -> Tensor:
+        """The correlation at squared scaled distance `r2`; 1 at 0."""
+
+    def start(self, n_classes: int, n_features: int, lengthscale: float) -> Params:
+        return {
+            "log_lengthscale": log_start("lengthscale", self.lengthscale, lengthscale, (n_classes, n_features)),
+            "log_variance": log_start("variance", self.variance, 1.0, (n_classes,)),
+        }
+
+    def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
+        inverse = torch.exp(-params["log_lengthscale"])[:, None, :]
+        return self._scaled(params, squared_distances(Z * inverse, X * inverse))
+
+    def gram(self, params: Params, Z: Float[Tensor, "#C M D"]) -> Float[Tensor, "_ M M"]:
+        scaled = Z * torch.exp(-params["log_lengthscale"])[:, None, :]
+        off_diagonal = 1.0 - torch.eye(Z.shape[-2], dtype=Z.dtype, device=Z.device)
+        return self._scaled(params, squared_distances(scaled, scaled) * off_diagonal)
+
+    def diag(self, params: Params, X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ B"]:
+        return torch.exp(params["log_variance"])[:, None].expand(-1, X.shape[-2])
+
+    def fitted(self, params: Params) -> Kernel:
+        values = {name: torch.exp(params[f"log_{name}"]).cpu().numpy() for name in ("lengthscale", "variance")}
+        return replace(self, **values)
+
+    def _scaled(self, params: Params, r2: Tensor) -> Tensor:
+        return torch.exp(params["log_variance"])[:, None, None] * self.shape(r2)
+
+
+class RBF(Stationary):
+    """The Gaussian kernel of the paper: variance · exp(−r²/2).
+
+    >>> RBF(lengthscale=2.0)
+    RBF(lengthscale=2.0, variance=None)
+    """
+
+    def shape(self, r2: Tensor) -> Tensor:
+        return torch.exp(-0.5 * r2)
+
+
+class Matern12(Stationary):
+    """variance · exp(−r): continuous, nowhere smooth."""
+
+    def shape(self, r2: Tensor) -> Tensor:
+        return torch.exp(-_root(r2))
+
+
+class Matern32(Stationary):
+    """variance · (1 + √3 r) exp(−√3 r): once differentiable."""
+
+    def shape(self, r2: Tensor) -> Tensor:
+        r = _root(3.0 * r2)
+        return (1.0 + r) * torch.exp(-r)
+
+
+class Matern52(Stationary):
+    """variance · (1 + √5 r + 5r²/3) exp(−√5 r): twice differentiable."""
+
+    def shape(self, r2: Tensor) -> Tensor:
+        r = _root(5.0 * r2)
+        return (1.0 + r + r.square() / 3.0) * torch.exp(-r)
+
+
+def _root(r2: Tensor) -> Tensor:
+    # the gradient of √ at 0 is infinite; below the clamp it is 0, the right subgradient for coincident points
+    return torch.sqrt(r2.clamp_min(tiny(r2)))

@@ -1,0 +1,35 @@
+"""Every small number of the library, scaled by the precision of the tensors it meets."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def tiny(x: Tensor) -> float:
+    """The least positive number that is safe to divide by."""
+    return 1e-100 if x.dtype == torch.float64 else 1e-30
+
+
+def rounding(x: Tensor) -> float:
+    """Relative size of a rounding error that has been through a factorisation."""
+    return float(torch.finfo(x.dtype).eps) ** 0.75
+
+
+def floor_positive(x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """`x`, kept at or above a rounding error of `scale`: for variances that must not vanish."""
+    return torch.maximum(x, torch.as_tensor(scale, dtype=x.dtype, device=x.device) * rounding(x))
+
+
+def least_diagonal(dtype: torch.dtype) -> float:
+    """Least relative weight of noise plus jitter on the diagonal of k(Z, Z).
+
+    The gradient with respect to K multiplies rounding errors by 1/λ_min(K), so λ_min is kept well above them;
+    a cross-covariance evaluated in single precision needs more.
+    """
+    return 1e-8 if dtype == torch.float64 else 1e-5
+
+
+def proper(denominator: Tensor) -> Tensor:
+    """Where `1 − τh` leaves a proper cavity, with room for rounding."""
+    return denominator > rounding(denominator)

@@ -1,0 +1,78 @@
+"""Batched linear algebra: a Cholesky factor that always says what it did, triangular solves, distances."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cavity.numerics.limits import rounding
+
+JITTER_GROWTH = 10.0
+LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
+
+
+class FactorisationError(ArithmeticError):
+    """A matrix could not be factorised: it holds NaN, or is far from positive definite."""
+
+
+def cholesky(A: Float[Tensor, "*C M M"]) -> tuple[Float[Tensor, "*C M M"], Float[Tensor, "*C"]]:
+    """Lower Cholesky factor of each matrix in `A`, and the jitter each one needed (mostly 0).
+
+    Jitter grows tenfold, and only for the matrices that fail, starting from a rounding error of their mean
+    diagonal. A NaN is told from a matrix that is not positive definite: no jitter mends it.
+    """
+    L, info = torch.linalg.cholesky_ex(A)
+    if not info.any():
+        return L, A.new_zeros(A.shape[:-2])
+    return _cholesky_with_jitter(A, L, info)
+
+
+def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, Tensor]:
+    if not torch.isfinite(A).all():
+        raise FactorisationError("a covariance matrix holds NaN or infinity")
+    scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
+    jitter, relative = torch.zeros_like(scale), rounding(A)
+    while relative <= LARGEST_JITTER:
+        jitter = torch.where(info > 0, relative * scale, jitter)
+        L, info = torch.linalg.cholesky_ex(A + torch.diag_embed(jitter[..., None].expand(A.shape[:-1])))
+        if not info.any():
+            return L, jitter
+        relative *= JITTER_GROWTH
+    raise FactorisationError(
+        f"{int((info > 0).sum())} of {info.numel()} covariance matrices are not positive definite, "
+        f"even with {LARGEST_JITTER:g} of their mean diagonal added"
+    )
+
+
+def solve_lower(L: Float[Tensor, "#C M M"], B: Float[Tensor, "#C M K"]) -> Float[Tensor, "_ M K"]:
+    """L⁻¹ B."""
+    return torch.linalg.solve_triangular(L, B, upper=False)
+
+
+def solve_lower_transposed(L: Float[Tensor, "#C M M"], B: Float[Tensor, "#C M K"]) -> Float[Tensor, "_ M K"]:
+    """L⁻ᵀ B."""
+    return torch.linalg.solve_triangular(L.mT, B, upper=True)
+
+
+def symmetrise(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
+    """(A + Aᵀ)/2."""
+    return 0.5 * (A + A.mT)
+
+
+def squared_distances(Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
+    """‖z − x‖² of every pair, as one product.
+
+    Both are moved to the centre of Z first: the distance is a difference of squares, and loses as many digits as
+    the points are far from the origin.
+    """
+    centre = Z.detach().mean(-2, keepdim=True)
+    Z, X = Z - centre, X - centre
+    cross = torch.matmul(Z, X.mT)
+    z2, x2 = Z.square().sum(-1)[..., :, None], X.square().sum(-1)[..., None, :]
+    return (z2 + x2 - 2.0 * cross).clamp_min(0.0)
+
+
+def sum_to(x: Tensor, shape: torch.Size) -> Tensor:
+    """Sum `x` over the leading axes that `shape` holds once: the adjoint of broadcasting over classes."""
+    return x if x.shape == shape else x.sum_to_size(shape)

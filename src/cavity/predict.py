@@ -1,0 +1,80 @@
+"""From marginals of f to class probabilities and their uncertainty (eq. 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.stats import qmc
+from torch import Tensor
+
+from cavity.inducing import Posterior
+from cavity.numerics.quadrature import max_log_probs
+
+CHUNK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
+NODES = 128  # of the average over the noise-free latent functions
+
+
+class Uncertainty(NamedTuple):
+    """Entropies in nats, one number a row: `total = aleatoric + epistemic`.
+
+    Attributes:
+        total: entropy of the predicted probabilities.
+        aleatoric: mean entropy of the labels once the latent functions are known: noise that no data removes.
+        epistemic: the rest, what more data near the row would remove.
+    """
+
+    total: NDArray[np.float64]
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+
+
+def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of f, each (N, C)."""
+    parts = [posterior.marginals(chunk) for chunk in _chunks(posterior, X)]
+    mean, var = (torch.cat(p, 1).mT.cpu().numpy() for p in zip(*parts, strict=True))
+    return mean, var
+
+
+def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
+    """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
+    parts = [max_log_probs(*posterior.marginals(chunk)) for chunk in _chunks(posterior, X)]
+    return torch.cat(parts, 1).mT.cpu().numpy()
+
+
+def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
+    """Total uncertainty and its two parts.
+
+    The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
+    """
+    normal = _normal_nodes(posterior.prior.n_classes).to(X.device)
+    noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
+    parts = [_entropies(*posterior.marginals(chunk), noise, normal) for chunk in _chunks(posterior, X)]
+    total, aleatoric = (torch.cat(p).cpu().numpy() for p in zip(*parts, strict=True))
+    aleatoric = np.minimum(aleatoric, total)
+    return Uncertainty(total, aleatoric, total - aleatoric)
+
+
+def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor) -> tuple[Tensor, Tensor]:
+    spread = torch.sqrt((var - noise).clamp_min(0.0))
+    expected = torch.stack([_entropy(mean + spread * node[:, None], noise.expand_as(var)) for node in normal])
+    return _entropy(mean, var), expected.mean(0)
+
+
+def _entropy(mean: Tensor, var: Tensor) -> Float[Tensor, "N"]:
+    log_p = max_log_probs(mean, var)
+    return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
+
+
+def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
+    uniform = torch.from_numpy(qmc.Sobol(n_classes, scramble=True, rng=0).random(NODES))
+    return torch.special.ndtri(uniform)
+
+
+def _chunks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
+    widest = posterior.prior.n_classes * max(posterior.prior.Z.shape[-2:])
+    return iter(torch.split(X, max(CHUNK_ELEMENTS // widest, 1)))

@@ -1,0 +1,173 @@
+"""The constructor arguments: what each may be, and the training plan they amount to. No mathematics, no data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from cavity.kernels import Kernel
+from cavity.training import Adam, AdaptiveRate, Model, Optimiser, Plan
+
+PRIORS: dict[str, tuple[float | None, float]] = {
+    "lengthscale": (None, 1.0),
+    "variance": (1.0, 1.5),
+    "noise": (0.1, 1.0),
+}
+FULL_BATCH_ROWS = 2000
+BATCH_SIZE = 256
+STEPS = 1500  # of mini-batch training, where the number of epochs is left to us
+NOISE = 0.1
+RATE = 0.05
+PAPER_STEPS = 249
+PAPER_RATE = 0.01
+
+
+def check_arguments(params: dict[str, Any]) -> None:
+    """Raise a ValueError or TypeError that names the first argument that cannot be used."""
+    for name, (is_valid, accepted) in _RULES.items():
+        if not is_valid(params[name]):
+            raise ValueError(f"{name}={params[name]!r} cannot be used; {name} must be {accepted}")
+    if params["kernel"] is not None and not isinstance(params["kernel"], Kernel):
+        raise TypeError(f"kernel={params['kernel']!r} is a {type(params['kernel']).__name__}; "
+                        "a cavity.kernels.Kernel or None is needed")  # fmt: skip
+    if params["updates"] == "outer" and params["batch_size"] not in (None, "auto"):
+        raise ValueError("updates='outer' waits for EP to converge on all rows; it needs batch_size=None")
+    if params["optimizer"] == "lbfgs" and params["updates"] != "outer":
+        raise ValueError("optimizer='lbfgs' needs the objective at EP's fixed point; use updates='outer' with it")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is left of the arguments once the size of the data is known."""
+
+    plan: Plan
+    optimizer: str
+    learning_rate: float
+
+
+def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
+    """Fill in everything that "auto" and None leave open."""
+    learns = params["learn_kernel"] or params["learn_inducing"]
+    batch_size = _batch_size(params, n_rows)
+    optimizer = params["optimizer"]
+    if optimizer == "auto":
+        optimizer = "lbfgs" if params["updates"] == "outer" else "adam"
+    is_paper, is_full = optimizer == "paper", batch_size is None
+    damping = params["damping"] or (0.5 if is_full else 1.0)
+    plan = Plan(
+        updates=params["updates"],
+        batch_size=batch_size,
+        max_epochs=_max_epochs(params["max_epochs"], n_rows, batch_size, learns),
+        max_seconds=params["max_seconds"],
+        tol=params["tol"],
+        damping=damping,
+        damping_decay=0.99 if is_paper and is_full else 1.0,
+        sweep_tol=1e-4 if learns else min(1e-9, params["tol"]),
+        final_sweeps=0 if is_paper or not is_full or not learns else 50,
+        seed=seed,
+    )
+    rate = params["learning_rate"] or (PAPER_RATE if is_paper and is_full else 1e-3 if is_paper else 0.05)
+    return Choice(plan, optimizer, rate)
+
+
+def make_optimiser(choice: Choice, model: Model) -> Optimiser:
+    """The optimiser that goes with the plan.
+
+    The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
+    """
+    rate = choice.learning_rate
+    if choice.optimizer == "paper" and choice.plan.batch_size is None:
+        by_kind = {"lengthscale": 0.25}
+        scale = model.spread(by_kind, 1.0)
+        return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
+    return Adam(model.spread({}, rate), decay=choice.optimizer != "paper")
+
+
+def prior_spec(priors: Any) -> dict[str, tuple[float | None, float]]:
+    """The dictionary that `priors` stands for."""
+    if priors is None:
+        return {}
+    return PRIORS if isinstance(priors, str) else priors
+
+
+def _batch_size(params: dict[str, Any], n_rows: int) -> int | None:
+    size = params["batch_size"]
+    if size == "auto":
+        size = None if n_rows <= FULL_BATCH_ROWS or params["updates"] == "outer" else BATCH_SIZE
+    return None if size is None or size >= n_rows else int(size)
+
+
+def _max_epochs(max_epochs: int | str, n_rows: int, batch_size: int | None, learns: bool) -> int:
+    if max_epochs != "auto":
+        return int(max_epochs)
+    if not learns:
+        return 5000
+    if batch_size is None:
+        return PAPER_STEPS + 1
+    return max(1, math.ceil(STEPS * batch_size / n_rows))
+
+
+def inducing_count(n_inducing: int | float, n_rows: int) -> int:
+    """M: a number as it is, a share of the rows rounded to the nearest, at least one."""
+    if isinstance(n_inducing, Integral):
+        return int(n_inducing)
+    return max(1, round(float(n_inducing) * n_rows))
+
+
+def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
+    return (lambda v: any(v is a or (isinstance(v, str) and v == a) for a in values)), f"one of {list(values)}"
+
+
+def _is_int(v: Any) -> bool:
+    return isinstance(v, Integral) and not isinstance(v, bool)
+
+
+def _is_real(v: Any) -> bool:
+    return isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v)
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "method": _one_of("ep", "sep"),
+    "n_inducing": (
+        lambda v: (_is_int(v) and v >= 1) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
+        "a positive int, or a float in (0, 1]: a share of the training rows",
+    ),
+    "init": _one_of("kmeans", "kmeans-per-class", "random"),
+    "share_kernel": _one_of(True, False),
+    "share_inducing": _one_of(True, False),
+    "learn_kernel": _one_of(True, False),
+    "learn_inducing": _one_of(True, False),
+    "priors": (
+        lambda v: v is None or (isinstance(v, str) and v == "default") or _is_prior_dict(v),
+        "'default', None, or a dict from 'lengthscale', 'variance', 'noise' to (median, sd of the log)",
+    ),
+    "scaling": _one_of(None, "standard", "quantile", "auto"),
+    "batch_size": (
+        lambda v: v is None or (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 1),
+        "'auto', None (all rows) or a positive int",
+    ),
+    "max_epochs": (
+        lambda v: (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 1),
+        "'auto' or a positive int",
+    ),
+    "max_seconds": (lambda v: v is None or (_is_real(v) and v > 0), "None or a positive number"),
+    "tol": (lambda v: _is_real(v) and v >= 0, "a number at or above 0"),
+    "optimizer": _one_of("auto", "adam", "paper", "lbfgs"),
+    "learning_rate": (lambda v: v is None or (_is_real(v) and v > 0), "None or a positive number"),
+    "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
+    "updates": _one_of("inner", "inner-exact", "outer"),
+    "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
+    "dtype": _one_of("float64", "float32"),
+    "verbose": (lambda v: isinstance(v, (bool, Integral)), "0 (silent), 1 (a progress bar) or 2 (a line an epoch)"),
+}
+
+
+def _is_prior_dict(v: Any) -> bool:
+    if not isinstance(v, dict) or not set(v) <= set(PRIORS):
+        return False
+    pairs = [pair for pair in v.values() if isinstance(pair, tuple) and len(pair) == 2]
+    is_median = [median is None or (_is_real(median) and median > 0) for median, _ in pairs]
+    return len(pairs) == len(v) and all(is_median) and all(_is_real(sd) and sd > 0 for _, sd in pairs)

@@ -1,0 +1,28 @@
+"""Training: the loop, its optimisers, its stopping rules and its history."""
+
+from cavity.training.history import History, Record
+from cavity.training.hyper import HyperPrior, Model
+from cavity.training.lbfgs import train_lbfgs
+from cavity.training.loop import Plan, Trained, Trainer, TrainingError
+from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
+from cavity.training.start import start_inducing, start_lengthscale, start_model
+from cavity.training.stream import Stream
+
+__all__ = [
+    "Adam",
+    "AdaptiveRate",
+    "History",
+    "HyperPrior",
+    "Model",
+    "Optimiser",
+    "Plan",
+    "Record",
+    "Stream",
+    "Trained",
+    "Trainer",
+    "TrainingError",
+    "start_inducing",
+    "start_lengthscale",
+    "start_model",
+    "train_lbfgs",
+]

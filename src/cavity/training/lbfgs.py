@@ -1,0 +1,46 @@
+"""L-BFGS on the objective at EP's fixed point: the scheme "outer" with line searches."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from cavity.numerics.linalg import FactorisationError
+from cavity.training.loop import Trained, Trainer
+
+
+class _OutOfTime(Exception):
+    """`max_seconds` have passed."""
+
+
+def train_lbfgs(trainer: Trainer) -> Trained:
+    """Maximise by scipy's L-BFGS-B, every evaluation after sweeps to convergence from the best state so far."""
+    theta, state = trainer.start()
+    best = (np.inf, theta, state)
+    evaluations = 0
+
+    def negative(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        nonlocal best, evaluations
+        evaluations += 1
+        point = torch.as_tensor(x, dtype=theta.dtype, device=theta.device)
+        try:
+            state, objective, gradient = trainer.evaluate(point, best[2], trainer.data.full, 0)
+        except FactorisationError as error:
+            # a wall, not a cliff: the line search steps back from it
+            trainer.note(evaluations, float("nan"), 0.0, f"rejected a step: {error}")
+            return best[0] + 1e3 * (1.0 + abs(best[0])), np.zeros_like(x)
+        trainer.note(evaluations, float(objective), 0.0)
+        if -float(objective) < best[0]:
+            best = (-float(objective), point, state)
+        if trainer.clock.is_over():
+            raise _OutOfTime
+        return -float(objective), -gradient.cpu().numpy()
+
+    options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": 20}
+    with contextlib.suppress(_OutOfTime):
+        minimize(negative, theta.cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+    return trainer.finish(best[1], best[2], evaluations)

@@ -1,0 +1,223 @@
+"""The one loop: batch → update → gradient → optimiser, for every method.
+
+A step that fails (a matrix that no jitter mends, a gradient that is not finite) goes back to the last θ and state that
+worked, halves the damping and the rates, and is written into the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cavity.data import ArrayData
+from cavity.inducing import Posterior, Prior
+from cavity.inference import Batch, Method
+from cavity.numerics.linalg import FactorisationError
+from cavity.training.history import Clock, History, Record
+from cavity.training.hyper import HyperPrior, Model
+from cavity.training.optimisers import Optimiser
+
+MAX_FAILURES = 25
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says what to try."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train.
+
+    Args:
+        updates: "inner" (one sweep, one step), "inner-exact" (the same with the full gradient) or "outer" (sweeps until
+            convergence, then one step).
+        batch_size: None for all rows at once.
+        max_epochs: passes over the data, at most.
+        max_seconds: time, at most.
+        tol: stop when the objective per row rises by less than this an epoch.
+        damping: share of the new site in an update, first of all; times `damping_decay` every epoch, but at least
+            `damping_floor`.
+        sweep_tol: relative change of the sites at which a fixed point is reached.
+        outer_sweeps: most sweeps before each step of "outer".
+        final_sweeps: most sweeps at the end, hyper-parameters fixed.
+        seed: of the order of the batches.
+    """
+
+    updates: str
+    batch_size: int | None
+    max_epochs: int
+    max_seconds: float | None
+    tol: float
+    damping: float
+    damping_decay: float = 1.0
+    damping_floor: float = 0.05
+    sweep_tol: float = 1e-4
+    outer_sweeps: int = 100
+    final_sweeps: int = 0
+    seed: int = 0
+
+
+class Trained(NamedTuple):
+    """What training leaves."""
+
+    theta: Tensor
+    state: Any
+    posterior: Posterior
+    log_z: float
+    history: History
+    epochs: int
+
+
+class Trainer:
+    """One run of training; `train` for its result."""
+
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        data: ArrayData,
+        plan: Plan,
+        hyper_prior: HyperPrior,
+        report: Callable[[Record], None] | None = None,
+    ) -> None:
+        self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
+        self.history = History(report)
+        self.clock = Clock(plan.max_epochs, plan.max_seconds)
+        self.failures, self.scale = 0, 1.0
+        self._rows_weight = float(data.weight.sum())
+        self._generator = torch.Generator().manual_seed(plan.seed)
+
+    def start(self) -> tuple[Tensor, Any]:
+        """θ at its start values, and a state with no data in it."""
+        theta = self.model.start()
+        return theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+
+    def train(self, optimiser: Optimiser) -> Trained:
+        """Ascend until the objective settles or the epochs or seconds are used up."""
+        theta, state = self.start()
+        epoch = 0
+        while epoch < self.plan.max_epochs and not self.clock.is_over():
+            theta, state, objective = self._epoch(theta, state, epoch, optimiser)
+            epoch += 1
+            self.note(epoch, objective, optimiser.size())
+            if self.history.has_settled(self.plan.tol * self._rows_weight):
+                break
+        return self.finish(theta, state, epoch)
+
+    def infer(self) -> Trained:
+        """No hyper-parameter to learn: sweeps to the fixed point."""
+        theta, state = self.start()
+        prior = self._prior(theta)
+        for epoch in range(1, self.plan.max_epochs + 1):
+            old, state = state, self._sweep(prior, state, self.plan.damping)
+            change = self.method.change(old, state)
+            self.history.add(epoch=epoch, objective=-change, seconds=self.clock.seconds(), rate=0.0,
+                             damping=self.plan.damping * self.scale, event=None)  # fmt: skip
+            if change < self.plan.sweep_tol or self.clock.is_over():
+                break
+        return self.finish(theta, state, epoch)
+
+    def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
+        """The fixed point at the last θ, if the plan asks for it, and q(u) there."""
+        theta = theta.detach()
+        prior = self._prior(theta)
+        if self.plan.final_sweeps:
+            state = self.converge(prior, state, self.plan.final_sweeps)
+        state = self.method.refresh(prior, state, self.data.in_order(self.plan.batch_size))
+        posterior = self.method.posterior(prior, state)
+        return Trained(theta, state, posterior, self._log_z(prior, state), self.history, epochs)
+
+    def note(self, epoch: int, objective: float, rate: float, event: str | None = None) -> None:
+        """Write one record."""
+        damping = self._damping(epoch) * self.scale
+        self.history.add(
+            epoch=epoch, objective=objective, seconds=self.clock.seconds(), rate=rate, damping=damping, event=event
+        )
+
+    def converge(self, prior: Prior, state: Any, max_sweeps: int) -> Any:
+        """Sweeps at fixed hyper-parameters, until the sites move by less than the tolerance."""
+        for _ in range(max_sweeps):
+            old, state = state, self._sweep(prior, state, self._damping(0))
+            if self.method.change(old, state) < self.plan.sweep_tol or self.clock.is_over():
+                break
+        return state
+
+    def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
+        """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""
+        leaf = theta.detach().requires_grad_()
+        prior = self.model.prior(leaf)
+        rows = prior.rows(batch.X)
+        if self.plan.updates == "outer":
+            state = self.converge(self._prior(theta), state, self.plan.outer_sweeps)
+        else:
+            state = self.method.update(prior, rows, state, batch, self._damping(epoch) * self.scale)
+        found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
+        gradient = prior.pull_back(rows, found.gradient, leaf) + self.hyper_prior.gradient(theta)
+        objective = found.log_z + self.hyper_prior.log_density(theta)
+        if not (torch.isfinite(objective) and torch.isfinite(gradient).all()):
+            raise FactorisationError("the objective or its gradient is not finite")
+        return state, objective.detach(), gradient
+
+    def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float]:
+        values, good = [], (theta, state)
+        if self.plan.batch_size is not None and epoch > 0:
+            state = self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+        for step, batch in enumerate(self._batches()):
+            progress = self.clock.progress(epoch + step * len(batch.index) / len(self.data))
+            try:
+                state, objective, gradient = self.evaluate(theta, state, batch, epoch)
+            except FactorisationError as error:
+                theta, state = self._go_back(good, epoch, optimiser, error)
+                continue
+            good, self.failures, self.scale = (theta, state), 0, 1.0
+            theta = optimiser.step(theta, gradient, progress)
+            values.append(float(objective))
+            if self.clock.is_over():
+                break
+        return theta, state, sum(values) / len(values) if values else float("nan")
+
+    def _go_back(
+        self, good: tuple[Tensor, Any], epoch: int, optimiser: Optimiser, error: Exception
+    ) -> tuple[Tensor, Any]:
+        self.failures += 1
+        if self.failures > MAX_FAILURES:
+            raise TrainingError(
+                f"training failed {MAX_FAILURES} times in a row ({error}). Try scaling='standard', a larger noise, "
+                "a smaller learning_rate or damping, or fewer inducing points."
+            ) from error
+        self.scale *= 0.5
+        optimiser.shrink()
+        self.note(epoch, float("nan"), optimiser.size(), f"went back: {error}")
+        theta, state = good
+        return theta, self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+
+    def _sweep(self, prior: Prior, state: Any, damping: float) -> Any:
+        for batch in self.data.in_order(self.plan.batch_size):
+            state = self._safe_update(prior, state, batch, damping)
+        return state
+
+    def _safe_update(self, prior: Prior, state: Any, batch: Batch, damping: float) -> Any:
+        return self.method.update(prior, prior.rows(batch.X), state, batch, damping * self.scale)
+
+    def _prior(self, theta: Tensor) -> Prior:
+        return self.model.prior(theta.detach())
+
+    def _batches(self) -> Iterator[Batch]:
+        if self.plan.batch_size is None:
+            return iter([self.data.full])
+        return self.data.shuffled(self.plan.batch_size, self._generator)
+
+    def _damping(self, epoch: int) -> float:
+        return max(self.plan.damping * self.plan.damping_decay**epoch, min(self.plan.damping_floor, self.plan.damping))
+
+    def _log_z(self, prior: Prior, state: Any) -> float:
+        """log Z_q of all rows, batch by batch: each estimate counts by its share of the rows."""
+        total = 0.0
+        for batch in self.data.in_order(self.plan.batch_size):
+            found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
+            total += float(found.log_z) / batch.scale
+        return total

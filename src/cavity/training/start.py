@@ -1,0 +1,71 @@
+"""Where training starts: kernel parameters, noise and inducing points, from the scaled rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import pdist
+
+from cavity.inducing import choose_inducing
+from cavity.kernels import Kernel
+from cavity.kernels.base import log_start
+from cavity.training.hyper import KERNEL, Model
+
+Array = NDArray[np.float64]
+
+MEDIAN_ROWS = 1000
+
+
+def start_model(
+    kernel: Kernel,
+    X: Array,
+    n_classes: int,
+    Z: Array,
+    noise: ArrayLike,
+    learned: tuple[bool, bool],
+    shared: tuple[bool, bool],
+    lengthscale: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Model:
+    """The model at its start values.
+
+    Args:
+        Z: inducing points, (C, M, D).
+        learned: whether kernel (with the noise) and inducing points are learned.
+        shared: whether all classes share the kernel (with the noise) and the inducing points.
+    """
+    n_kernels = 1 if shared[0] else n_classes
+    params = kernel.start(n_kernels, X.shape[1], lengthscale)
+    values = {KERNEL + name: value for name, value in params.items()}
+    values["log_noise"] = log_start("noise", noise, 1.0, (n_kernels,))
+    learned_names = tuple(values) if learned[0] else ()
+    values["Z"] = torch.tensor(Z[:1] if shared[1] else Z)
+    values = {name: value.to(device) for name, value in values.items()}
+    return Model(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
+
+
+def start_lengthscale(X: Array, rng: np.random.Generator) -> float:
+    """√(median distance between rows), of at most a thousand of them; 1 where all are equal (as the authors)."""
+    if len(X) > MEDIAN_ROWS:
+        X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
+    size = np.abs(X).max()
+    distances = pdist(X / size) * size if len(X) > 1 and size > 0 else np.zeros(1)
+    median = float(np.median(distances)) or float(distances.max()) or 1.0
+    return median**0.5
+
+
+def start_inducing(
+    given: Array | None,
+    X: Array,
+    y: NDArray[np.int64],
+    n_classes: int,
+    n_inducing: int,
+    how: str,
+    rng: np.random.Generator,
+) -> Array:
+    """Inducing points (C, M, D): the given ones (scaled), or chosen from the rows."""
+    if given is None:
+        return choose_inducing(X, y, n_classes, n_inducing, how, rng)
+    return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()

@@ -1,0 +1,70 @@
+"""Training that never looks back: rows come in pieces, each is seen once and forgotten (SEP only)."""
+
+from __future__ import annotations
+
+import torch
+
+from cavity.data import ArrayData
+from cavity.inducing import Posterior
+from cavity.inference import SEP
+from cavity.inference.sep import SEPState
+from cavity.numerics.linalg import FactorisationError
+from cavity.training.history import Record
+from cavity.training.hyper import HyperPrior, Model
+from cavity.training.optimisers import Optimiser
+
+
+class Stream:
+    """A model that goes on learning.
+
+    Every row multiplies its sites into q, then the hyper-parameters make one step with the gradient of its batch
+    scaled to all rows seen so far.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        hyper_prior: HyperPrior,
+        optimiser: Optimiser,
+        theta: torch.Tensor,
+        state: SEPState,
+        weight_seen: float,
+    ) -> None:
+        self.model, self.hyper_prior, self.optimiser = model, hyper_prior, optimiser
+        self.theta, self.state, self.weight_seen = theta, state, weight_seen
+        self.log_z = 0.0
+        self._method = SEP()
+
+    def absorb(self, data: ArrayData, batch_size: int) -> Record:
+        """Learn from the rows of `data`; what happened, as a record."""
+        events = []
+        for batch in data.in_order(batch_size):
+            batch = batch._replace(is_full=False)
+            self.weight_seen += float(batch.weight.sum())
+            scale = self.weight_seen / float(batch.weight.sum())
+            try:
+                self._learn(batch._replace(scale=scale))
+            except FactorisationError as error:
+                self.optimiser.shrink()
+                events.append(f"hyper-parameters kept for one batch: {error}")
+        return {"objective": self.log_z, "rate": self.optimiser.size(), "event": "; ".join(events) or None}
+
+    def posterior(self) -> Posterior:
+        """q(u) after all rows so far."""
+        return self._method.posterior(self.model.prior(self.theta), self.state)
+
+    def _learn(self, batch) -> None:  # type: ignore[no-untyped-def]
+        leaf = self.theta.detach().requires_grad_()
+        prior = self.model.prior(leaf)
+        rows = prior.rows(batch.X)
+        self.state = self._method.absorb(prior, rows, self.state, batch)
+        found = self._method.objective(prior, rows, self.state, batch)
+        self.log_z = float(found.log_z)
+        if not len(self.theta):
+            return
+        gradient = prior.pull_back(rows, found.gradient, leaf) + self.hyper_prior.gradient(self.theta)
+        moved = self.optimiser.step(self.theta, gradient, 0.0)
+        self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far
+        if not torch.isfinite(moved).all():
+            raise FactorisationError("the gradient is not finite")
+        self.theta = moved

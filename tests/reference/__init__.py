@@ -1,0 +1,1 @@
+"""Loop oracles and stored reference values, independent of the package under test."""
