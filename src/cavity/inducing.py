@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cavity.kernels import Kernel, Params
 from cavity.numerics.limits import floor_positive, least_diagonal
-from cavity.numerics.linalg import cholesky, solve_lower, solve_lower_transposed, sum_to, symmetrise
+from cavity.numerics.linalg import cholesky, columns_squared, inverse_lower, sum_to, symmetrise
 
 KMEANS_ROWS = 20_000
 LLOYD_STEPS = 5
@@ -88,6 +88,11 @@ class Prior:
         """The Cholesky factor of K."""
         return self._factor[0]
 
+    @cached_property
+    def L_inverse(self) -> Tensor:
+        """L⁻¹."""
+        return inverse_lower(self.L)
+
     @property
     def jitter(self) -> float:
         """The largest jitter that a failing factorisation needed."""
@@ -96,8 +101,8 @@ class Prior:
     def rows(self, X: Float[Tensor, "B D"]) -> Rows:
         """The blocks of a batch (eqs. 4 and 5)."""
         cross, kappa = self._blocks(X)
-        W = solve_lower(self.L, cross.detach())
-        s = kappa.detach() - W.square().sum(-2)
+        W = torch.matmul(self.L_inverse, cross.detach())
+        s = kappa.detach() - columns_squared(W)
         return Rows(cross, kappa, W, floor_positive(s, kappa.detach()).expand(self.n_classes, -1))
 
     def _blocks(self, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,18 +118,17 @@ class Prior:
 
     def unwhiten(self, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Natural parameters of sites, to u-space: L⁻ᵀSL⁻¹ and L⁻ᵀr."""
-        L = self.L
-        T = solve_lower_transposed(L, solve_lower_transposed(L, S).mT)
-        return symmetrise(T), solve_lower_transposed(L, r[..., None]).squeeze(-1)
+        L_inverse = self.L_inverse
+        return symmetrise(L_inverse.mT @ S @ L_inverse), torch.matmul(r[:, None, :], L_inverse).squeeze(-2)
 
     def pull_back(self, rows: Rows, gradient: Gradient, leaf: Tensor) -> Tensor:
         """The gradient with respect to `leaf`, the tensor that all hyper-parameters are views of.
 
         Up to the kernel blocks it is closed-form; autograd runs through the kernel function alone.
         """
-        L = self.L
-        gram = solve_lower_transposed(L, solve_lower_transposed(L, gradient.gram).mT)
-        cross = solve_lower_transposed(L, gradient.cross)
+        L_inverse = self.L_inverse
+        gram = L_inverse.mT @ gradient.gram @ L_inverse
+        cross = torch.matmul(L_inverse.mT, gradient.cross)
         blocks = (self.K, rows.cross, rows.kappa)
         adjoints = tuple(sum_to(g, b.shape) for g, b in zip((gram, cross, gradient.kappa), blocks, strict=True))
         return torch.autograd.grad(blocks, leaf, adjoints, allow_unused=True)[0]
@@ -139,29 +143,34 @@ def sum_of_sites(
 
 
 class Whitened(NamedTuple):
-    """A Gaussian over L⁻¹u of every class: covariance P⁻¹ with R = chol P, and mean m."""
+    """A Gaussian over L⁻¹u of every class: covariance P⁻¹, kept as R⁻¹ with R = chol P, and mean m."""
 
-    R: Float[Tensor, "C M M"]
+    R_inverse: Float[Tensor, "C M M"]
     m: Float[Tensor, "C M"]
 
     @classmethod
     def from_sites(cls, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> Whitened:
         """Prior times sites: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
         R, _ = cholesky(S + torch.eye(S.shape[-1], dtype=S.dtype, device=S.device))
-        return cls(R, torch.cholesky_solve(r[..., None], R).squeeze(-1))
+        R_inverse = inverse_lower(R)
+        return cls(R_inverse, torch.matmul(R_inverse.mT, torch.matmul(R_inverse, r[..., None])).squeeze(-1))
 
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """Mean a and variance h of υᵀu for every row, and R⁻¹W."""
-        V = solve_lower(self.R, W)
-        return torch.matmul(self.m[:, None, :], W).squeeze(-2), V.square().sum(-2), V
+        V = torch.matmul(self.R_inverse, W)
+        return torch.matmul(self.m[:, None, :], W).squeeze(-2), columns_squared(V), V
 
     def log_normaliser(self, r: Float[Tensor, "C M"]) -> Tensor:
         """g(q) − g(prior) of each class (eq. 9), r being the linear part of the sites."""
-        return 0.5 * (r * self.m).sum(-1) - self.R.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return 0.5 * (r * self.m).sum(-1) + self.R_inverse.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def covariance(self) -> Float[Tensor, "C M M"]:
         """P⁻¹."""
-        return torch.cholesky_inverse(self.R)
+        return torch.matmul(self.R_inverse.mT, self.R_inverse)
+
+    def apply_covariance(self, V: Float[Tensor, "C M B"]) -> Float[Tensor, "C M B"]:
+        """P⁻¹W, from V = R⁻¹W."""
+        return torch.matmul(self.R_inverse.mT, V)
 
 
 def prior_mismatch(q: Whitened) -> Float[Tensor, "C M M"]:
@@ -204,7 +213,7 @@ class Posterior:
     @property
     def cov(self) -> NDArray[np.float64]:
         """Covariance of the inducing values, (C, M, M)."""
-        half = solve_lower(self.whitened.R, self.prior.L.mT)
+        half = torch.matmul(self.whitened.R_inverse, self.prior.L.mT)
         return torch.matmul(half.mT, half).cpu().numpy()
 
     def marginals(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"]]:

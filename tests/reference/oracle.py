@@ -68,17 +68,17 @@ def factors(y, C):
     return [(i, yi, k) for i, yi in enumerate(y) for k in range(C) if k != yi]
 
 
-def moments(q):
-    """Means (C,M) and covariances (C,M,M)."""
-    cov = np.array([np.linalg.inv(precision) for precision, _ in q])
-    return np.array([V @ linear for V, (_, linear) in zip(cov, q, strict=True)]), cov
-
-
 def ones_if_none(weights, X):
     return np.ones(len(X)) if weights is None else np.asarray(weights, float)
 
 
 # A Gaussian is the pair (Λ, η) of its precision matrix and its precision × mean.
+
+
+def moments(q):
+    """Means (C,M) and covariances (C,M,M) of q, a list of one Gaussian per class."""
+    cov = np.array([np.linalg.inv(precision) for precision, _ in q])
+    return np.array([V @ linear for V, (_, linear) in zip(cov, q, strict=True)]), cov
 
 
 def g(gaussian):

@@ -25,7 +25,7 @@ from cavity.inducing import (
     sum_of_sites,
 )
 from cavity.inference.base import Batch, Objective, factor_weights, relative_change
-from cavity.numerics.linalg import solve_lower_transposed, symmetrise
+from cavity.numerics.linalg import symmetrise
 from cavity.sites import (
     Cavity,
     Site,
@@ -95,7 +95,7 @@ class EP:
         q, r = _posterior(prior, rows, state, own, other, batch)
         mean, var, V = q.project(rows.W)
         f = _factors((mean, var), rows, own, other, batch)
-        covW = solve_lower_transposed(q.R, V)
+        covW = q.apply_covariance(V)
         weight = batch.scale * f.weight
         gradient = _gradient(q, covW, rows, f, weight, batch)
         gram = gradient.gram + prior_mismatch(q)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
-from cavity.numerics.linalg import solve_lower_transposed, symmetrise
+from cavity.numerics.linalg import symmetrise
 from cavity.sites import Cavity, Tilted, collect, new_site, of_own_class, tilted
 
 
@@ -56,7 +56,7 @@ class SEP:
         q, (without, keep) = Whitened.from_sites(S, r), _cavity(S, r, state, 1.0)
         mean, var, V = without.project(rows.W)
         t = _tilted(mean, var, rows, batch)
-        covW = solve_lower_transposed(without.R, V)
+        covW = without.apply_covariance(V)
         weight = batch.scale * factor_weights(batch)
         by_mean, by_var = weight * t.by_mean, collect(weight * t.by_var, weight * t.by_var, batch.own)
         by_mean = collect(by_mean, -by_mean, batch.own)

@@ -45,14 +45,17 @@ def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, T
     )
 
 
-def solve_lower(L: Float[Tensor, "#C M M"], B: Float[Tensor, "#C M K"]) -> Float[Tensor, "_ M K"]:
-    """L⁻¹ B."""
-    return torch.linalg.solve_triangular(L, B, upper=False)
+def inverse_lower(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
+    """L⁻¹. A product with it is several times faster than a triangular solve, and as exact for a factor this well
+    conditioned (`limits.least_diagonal`).
+    """
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
 
 
-def solve_lower_transposed(L: Float[Tensor, "#C M M"], B: Float[Tensor, "#C M K"]) -> Float[Tensor, "_ M K"]:
-    """L⁻ᵀ B."""
-    return torch.linalg.solve_triangular(L.mT, B, upper=True)
+def columns_squared(A: Float[Tensor, "*C M B"]) -> Float[Tensor, "*C B"]:
+    """‖a‖² of every column, with no temporary of the size of A."""
+    return torch.linalg.vector_norm(A, dim=-2).square()
 
 
 def symmetrise(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -62,25 +63,37 @@ def kind(name: str) -> str:
 
 
 class HyperPrior:
-    """Independent normal priors on log hyper-parameters; none on inducing points.
+    """Independent normal priors on log hyper-parameters, none on inducing points.
 
     Args:
         model: whose hyper-parameters.
         spec: for "lengthscale", "variance" or "noise" a pair (median, sd of the log); a median of None is the start
-            value.
+            value. Under "spread", the sd of each class's log length-scales about their mean over classes.
     """
 
-    def __init__(self, model: Model, spec: dict[str, tuple[float | None, float]]) -> None:
-        start = model.start()
-        medians = {name: math.log(median) for name, (median, _) in spec.items() if median is not None}
+    def __init__(self, model: Model, spec: dict[str, Any]) -> None:
+        self._model = model
+        pairs = {name: pair for name, pair in spec.items() if name != "spread"}
+        medians = {name: math.log(median) for name, (median, _) in pairs.items() if median is not None}
         given = model.spread(medians, math.nan)
-        self._mean = torch.where(given.isnan(), start, given)
-        self._precision = model.spread({name: sd**-2 for name, (_, sd) in spec.items()}, 0.0)
+        self._mean = torch.where(given.isnan(), model.start(), given)
+        self._precision = model.spread({name: sd**-2 for name, (_, sd) in pairs.items()}, 0.0)
+        self._pooled = [n for n in model.learned if kind(n) == "lengthscale"] if "spread" in spec else []
+        self._pooling = spec["spread"] ** -2 if self._pooled else 0.0
 
     def log_density(self, theta: Float[Tensor, "P"]) -> Tensor:
         """The log density, up to a constant."""
-        return -0.5 * (self._precision * (theta - self._mean).square()).sum()
+        own = -0.5 * (self._precision * (theta - self._mean).square()).sum()
+        return own - 0.5 * self._pooling * self._from_mean(theta).square().sum()
 
     def gradient(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         """Its gradient."""
-        return -self._precision * (theta - self._mean)
+        return -self._precision * (theta - self._mean) - self._pooling * self._from_mean(theta)
+
+    def _from_mean(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
+        """How far each pooled parameter is from its mean over classes; 0 for the others."""
+        if not self._pooled:
+            return torch.zeros_like(theta)
+        parts = self._model.split(theta)
+        centred = {n: v - v.mean(0) if n in self._pooled else torch.zeros_like(v) for n, v in parts.items()}
+        return torch.cat([centred[n].reshape(-1) for n in self._model.learned])

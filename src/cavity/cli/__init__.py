@@ -1,0 +1,14 @@
+"""The command line: one thin file per command."""
+
+import click
+
+from cavity.cli.demo import demo
+
+
+@click.group()
+@click.version_option(package_name="cavity")
+def main() -> None:
+    """Gaussian process classification with probabilities you can trust."""
+
+
+main.add_command(demo)
