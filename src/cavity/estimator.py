@@ -25,7 +25,16 @@ from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
 from cavity.predict import Uncertainty
 from cavity.scaling import Scaler, fit_scaler
-from cavity.settings import NOISE, Choice, check_arguments, inducing_count, make_optimiser, make_plan, prior_spec
+from cavity.settings import (
+    NOISE,
+    PAPER_STEPS,
+    Choice,
+    check_arguments,
+    inducing_count,
+    make_optimiser,
+    make_plan,
+    prior_spec,
+)
 from cavity.training import (
     HyperPrior,
     Model,
@@ -56,7 +65,9 @@ class _Rows(NamedTuple):
 
 def _forgets_rows(classifier: GPClassifier) -> bool:
     if classifier.method != "sep":
-        raise AttributeError(f"method={classifier.method!r} keeps something of every row; partial_fit needs method='sep'")
+        raise AttributeError(
+            f"method={classifier.method!r} keeps something of every row; partial_fit needs method='sep'"
+        )
     return True
 
 
@@ -125,6 +136,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             "priors": None,
             "scaling": "standard",
             "batch_size": None,
+            "max_epochs": PAPER_STEPS,
             "tol": 0.0,
             "optimizer": "paper",
         }

@@ -120,9 +120,7 @@ def _block_size(like: Bool[Tensor, "C N"], nodes: int) -> int:
     return max(1, BLOCK.get(like.device.type, BLOCK_ELSEWHERE) // (len(like) * nodes))
 
 
-def _integrate(
-    mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int
-) -> Float[Tensor, "C N"]:
+def _integrate(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int) -> Float[Tensor, "C N"]:
     """Σ_nodes weight · F(f) · r_k(f)/σ_k. Not in log space, which costs twice the time: what underflows is a tail."""
     share = torch.linspace(0, 1, nodes, dtype=mean.dtype, device=mean.device)[:, None]
     t = (share * (grid.stop + MARGIN) - MARGIN) / GROWTH
@@ -139,9 +137,7 @@ def _tail_blocks(tail: Bool[Tensor, "C N"]) -> Iterator[tuple[Int[Tensor, " B"],
     yield from zip(k.split(size), row.split(size), strict=True)
 
 
-def _laplace(
-    mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor, " B"]
-) -> Float[Tensor, " B"]:
+def _laplace(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """log p_k of an unlikely class, by Laplace's method at the mode of its integrand or by a bound, the larger.
 
     The log integrand g is concave and g'' grows with f, so the part right of the mode is at least what Laplace says:
@@ -182,9 +178,7 @@ def _mode(
     return f + 4 * torch.finfo(f.dtype).eps * f.abs()  # past the rounding of f, should a class be narrower than that
 
 
-def _spring_mode(
-    mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]
-) -> Float[Tensor, " B"]:
+def _spring_mode(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, " B"]:
     """The same with r(z) ≈ max(-z, 0) ≤ r(z), so left of the mode: linear between two means, exact after a sort."""
     precision = (sd.amin(0) / sd).square().clamp(min=torch.finfo(sd.dtype).tiny)
     own_precision = torch.where(own, precision, 0).sum(0)

@@ -54,7 +54,7 @@ class Plan:
     tol: float
     damping: float
     damping_decay: float = 1.0
-    damping_floor: float = 0.05
+    damping_floor: float = 0.04
     sweep_tol: float = 1e-4
     outer_sweeps: int = 100
     final_sweeps: int = 0
