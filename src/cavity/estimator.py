@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -72,6 +72,65 @@ def _forgets_rows(classifier: GPClassifier) -> bool:
 
 
 class GPClassifier(ClassifierMixin, BaseEstimator):
+    """Gaussian process classifier for any number of classes, by expectation propagation with inducing points.
+
+    Every class has a latent function with a Gaussian process prior; the label is the class whose function, plus
+    noise, is largest. The functions are summarised by their values at M inducing points per class, whose posterior EP
+    or stochastic EP approximates; length-scales, variances, noise and the points themselves are learned by maximising
+    log Z_q, an estimate of the marginal likelihood.
+
+    Args:
+        method: "sep" keeps one site per class, so memory does not grow with the rows; "ep" keeps one per row and class.
+        kernel: a `cavity.kernels.Kernel`; `RBF()` by default. Length-scales are in units of the scaled inputs.
+        noise: start value of the latent noise variance, a float or (C,).
+        n_inducing: M, or a share of the training rows as a float in (0, 1].
+        inducing_points: start values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
+        init: where inducing points start: "kmeans" of all rows, "kmeans-per-class" (half of the class's own rows) or
+            "random" rows.
+        share_kernel: one kernel and noise for all classes.
+        share_inducing: one set of inducing points for all classes; with `share_kernel` up to C times cheaper.
+        learn_kernel: False keeps kernel and noise as given.
+        learn_inducing: False keeps the inducing points where they start.
+        priors: weak priors on the kernel's parameters, against over-fitting: "default", None (pure maximisation of
+            log Z_q, as in the paper) or a dict from "lengthscale", "variance", "noise" to (median, sd of the log); a
+            median of None is the start value.
+        scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
+            log Z_q on the training rows) or None.
+        class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
+        batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
+        max_epochs: passes over the rows, at most; "auto" chooses by the number of rows.
+        max_seconds: training time, at most.
+        tol: training stops when log Z_q per row rises by less than this an epoch.
+        optimizer: "adam" with a falling rate; "paper", the authors' adaptive rates; "lbfgs", for `updates="outer"`.
+        learning_rate: of the optimizer; None for its default.
+        damping: share of the new value in an update of a site; None chooses.
+        updates: "inner" (one EP sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
+            gradient) or "outer" (EP converges before each step).
+        device: "auto" (a GPU where there is one), "cpu", "cuda", …
+        dtype: of the inputs and of k(Z, X); all factorisations are float64.
+        random_state: seed of the inducing points and of the order of mini-batches.
+        verbose: 1 shows a progress bar, 2 also a line an epoch.
+
+    Attributes:
+        classes_: labels, sorted; the columns of `predict_proba`.
+        n_features_in_, feature_names_in_: number and, for frames, names of the features.
+        kernel_: the kernel with its learned parameters.
+        noise_: latent noise variances, (C,).
+        inducing_points_: (C, M, D), in units of X.
+        posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
+        log_marginal_likelihood_: log Z_q of the training rows.
+        history_: one dict an epoch: objective, seconds, learning rate, damping, and what went wrong if anything did.
+        n_iter_: epochs run.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = GPClassifier(random_state=0, max_epochs=50).fit(X, y)
+    >>> clf.predict(X[:2])
+    array([0, 0])
+    >>> clf.predict_proba(X).shape
+    (150, 3)
+    """
+
     def __init__(
         self,
         method: str = "sep",
@@ -128,8 +187,22 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     @classmethod
-    def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> Self:
-        """The settings of the paper's authors; `changes` overrides single arguments."""
+    def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> GPClassifier:
+        """The settings of the paper's authors, from their program where it differs from the paper's text.
+
+        Standardised inputs; variance and noise start at 1, length-scales at √(median distance); inducing points at
+        random rows, drawn for each class; all rows at once; damping 0.5, times 0.99 an iteration; a rate for each
+        parameter that grows by 2 % or halves with the sign of its gradient; 249 steps; no priors. As in their
+        program, rates of length-scales follow the sign of the sum of all their gradients (docs/paper-settings.md).
+
+        Args:
+            method: "ep" or "sep".
+            n_inducing: M, or a share of the training rows.
+            changes: other arguments of the constructor.
+
+        >>> GPClassifier.paper("sep", n_inducing=0.2).max_epochs
+        249
+        """
         settings: dict[str, Any] = {
             "noise": 1.0,
             "init": "random",
@@ -142,7 +215,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         }
         return cls(method, n_inducing=n_inducing, **(settings | changes))
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labelled rows.
 
         Args:
@@ -169,7 +242,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     @available_if(_forgets_rows)
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> Self:
+    ) -> GPClassifier:
         """Learn from rows never seen before, and forget them (method "sep" only).
 
         Every row given counts as new evidence: give each row once. The first call fixes the scaling of the inputs and
@@ -302,7 +375,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         data = self._data(rows, self._scaler)
         model = self._start_model(data, rows, self._scaler, seed)
         state = METHODS["sep"]().init(model.prior(model.start()), torch.zeros_like(data.own_weight), 0)
-        self.history_, self.n_iter_ = [], 0
+        self.history_: list[Record] = []
+        self.n_iter_ = 0
         self._keep_stream(model, choice, model.start(), state, 0.0)
 
     def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
@@ -377,5 +451,5 @@ def _merge_equal_rows(rows: _Rows) -> _Rows:
         return rows
     table = np.column_stack([rows.X, rows.y])
     distinct, place = np.unique(table, axis=0, return_inverse=True)
-    weight = np.bincount(place.ravel(), weights=rows.weight)
+    weight = np.bincount(place.ravel(), weights=rows.weight).astype(np.float64)
     return _Rows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)

@@ -112,9 +112,7 @@ def _max_epochs(max_epochs: int | str, n_rows: int, batch_size: int | None, lear
 
 def inducing_count(n_inducing: int | float, n_rows: int) -> int:
     """M: a number as it is, a share of the rows rounded to the nearest, at least one."""
-    if isinstance(n_inducing, Integral):
-        return int(n_inducing)
-    return max(1, round(float(n_inducing) * n_rows))
+    return int(n_inducing) if _is_int(n_inducing) else max(1, round(float(n_inducing) * n_rows))
 
 
 def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
@@ -122,11 +120,11 @@ def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
 
 
 def _is_int(v: Any) -> bool:
-    return isinstance(v, Integral) and not isinstance(v, bool)
+    return not isinstance(v, bool) and isinstance(v, Integral)
 
 
 def _is_real(v: Any) -> bool:
-    return isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v)
+    return not isinstance(v, bool) and isinstance(v, Real) and math.isfinite(v)
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {

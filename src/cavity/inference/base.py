@@ -15,14 +15,14 @@ from cavity.inducing import Gradient, Posterior, Prior, Rows
 class Batch(NamedTuple):
     """Some rows of the training set.
 
-    `index` says which, `own` is the one-hot label with the class axis first, and `scale` is ρ = N/|B| of eq. (12).
+    `positions` says which, `own` is the one-hot label with the class axis first, and `scale` is ρ = N/|B| of eq. (12).
     A row of weight w stands for w copies of it.
     """
 
     X: Float[Tensor, "B D"]
     own: Bool[Tensor, "C B"]
     weight: Float[Tensor, "B"]
-    index: Int[Tensor, "B"]
+    positions: Int[Tensor, "B"]
     scale: float
     is_full: bool
 

@@ -125,11 +125,11 @@ class EP:
 def _of_batch(state: EPState, batch: Batch) -> tuple[Site, Site]:
     if batch.is_full:
         return state.own, state.other
-    return Site(*(x[:, batch.index] for x in state.own)), Site(*(x[:, batch.index] for x in state.other))
+    return Site(*(x[:, batch.positions] for x in state.own)), Site(*(x[:, batch.positions] for x in state.other))
 
 
 def _with_batch(site: Site, new: Site, batch: Batch) -> Site:
-    return Site(*(x.index_copy(1, batch.index, n) for x, n in zip(site, new, strict=True)))
+    return Site(*(x.index_copy(1, batch.positions, n) for x, n in zip(site, new, strict=True)))
 
 
 def _damped(old: Site, new: Site, live: Tensor, damping: float) -> Site:

@@ -40,6 +40,7 @@ def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"]) -> Floa
     return raw - raw.logsumexp(0)
 
 
+@torch.no_grad()
 def max_log_probs_raw(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
     """The same before normalisation: the distance of raw.logsumexp(0) from zero measures the quadrature.
 

@@ -167,7 +167,7 @@ class Trainer:
         if self.plan.batch_size is not None and epoch > 0:
             state = self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
         for step, batch in enumerate(self._batches()):
-            progress = self.clock.progress(epoch + step * len(batch.index) / len(self.data))
+            progress = self.clock.progress(epoch + step * len(batch.positions) / len(self.data))
             try:
                 state, objective, gradient = self.evaluate(theta, state, batch, epoch)
             except FactorisationError as error:

@@ -1,0 +1,106 @@
+"""Small problems in the package's objects and, with the same numbers, in the arrays that the loop oracle takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cavity.data import ArrayData
+from cavity.inducing import Prior
+from cavity.kernels import RBF, Kernel
+from cavity.training import HyperPrior, Model, Plan, Trainer, start_model
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows with labels and weights, and the hyper-parameters of an RBF kernel per class."""
+
+    X: Array
+    y: NDArray[np.int64]
+    Z: Array
+    lengthscale: Array
+    variance: Array
+    noise: Array
+    weight: Array = field(default_factory=lambda: np.ones(0))
+
+    @property
+    def hyper(self) -> tuple[Array, Array, Array, Array]:
+        """As the oracle's fixed points take them."""
+        return self.Z, self.lengthscale, self.variance, self.noise
+
+    @property
+    def theta(self) -> dict[str, Array]:
+        """As the oracle's log Z functions take them."""
+        logs = {f"log_{name}": np.log(getattr(self, name)) for name in ("lengthscale", "variance", "noise")}
+        return {"Z": self.Z, **logs}
+
+    @property
+    def weights(self) -> Array:
+        return self.weight if len(self.weight) else np.ones(len(self.X))
+
+    def data(self) -> ArrayData:
+        X, y, weight = (torch.as_tensor(a) for a in (self.X, self.y, self.weights))
+        return ArrayData(X, y, weight, len(self.Z))
+
+    def model(self, kernel: Kernel | None = None, learned: tuple[bool, bool] = (True, True), **changes: Any) -> Model:
+        kernel = RBF(self.lengthscale, self.variance) if kernel is None else kernel
+        options = {"shared": (False, False), "dtype": torch.float64} | changes
+        return start_model(
+            kernel, self.X, len(self.Z), self.Z, self.noise, learned, options["shared"], 1.0,
+            torch.device("cpu"), options["dtype"],
+        )  # fmt: skip
+
+    def prior(self, **changes: Any) -> Prior:
+        model = self.model(**changes)
+        return model.prior(model.start())
+
+
+def random_problem(
+    seed: int = 0, n_rows: int = 15, n_classes: int = 3, n_inducing: int = 4, n_features: int = 2
+) -> Problem:
+    """Overlapping clouds, every class with rows, every hyper-parameter with its own value."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_rows) % n_classes
+    X = rng.standard_normal((n_rows, n_features)) + 1.5 * rng.standard_normal((n_classes, n_features))[y]
+    return Problem(
+        X=X,
+        y=y,
+        Z=rng.standard_normal((n_classes, n_inducing, n_features)),
+        lengthscale=rng.uniform(0.8, 2.0, (n_classes, n_features)),
+        variance=rng.uniform(0.8, 2.5, n_classes),
+        noise=rng.uniform(0.1, 0.4, n_classes),
+    )
+
+
+def converge(method: Any, prior: Prior, data: ArrayData, tol: float = 1e-12, damping: float = 0.5, start: Any = None):
+    """The state at the fixed point, from full sweeps."""
+    rows = prior.rows(data.X)
+    state = method.init(prior, data.own_weight, len(data)) if start is None else start
+    for _ in range(3000):
+        old, state = state, method.update(prior, rows, state, data.full, damping)
+        if method.change(old, state) < tol:
+            return state
+    raise AssertionError(f"no fixed point after 3000 sweeps: still moving by {method.change(old, state):.1e}")
+
+
+def sweeps(method: Any, prior: Prior, data: ArrayData, n_sweeps: int, damping: float = 0.5):
+    """The state after some full sweeps."""
+    rows, state = prior.rows(data.X), method.init(prior, data.own_weight, len(data))
+    for _ in range(n_sweeps):
+        state = method.update(prior, rows, state, data.full, damping)
+    return state
+
+
+PLAN = Plan(updates="inner", batch_size=None, max_epochs=5, max_seconds=None, tol=0.0, damping=0.5)
+
+
+def trainer(method: Any, problem: Problem, plan: Plan = PLAN, spec: dict[str, Any] | None = None, **model: Any) -> Trainer:
+    """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
+    built = problem.model(**model)
+    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}))

@@ -1,0 +1,247 @@
+"""Hostile training sets: the classifier answers with valid probabilities, or with an error that names the argument.
+
+A `Problem` knows whether something is wrong with it: without a fault no error may come at all, with one only an
+error that names it. Warnings are errors in the whole test run, so none may come either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cavity import GPClassifier
+from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52
+
+COLUMNS = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "constant": lambda rng, n: np.full(n, rng.choice([0.0, 1.0, -3.7, 1e150, 1e-150, 5e-324, 1.7e308])),
+    "nearly constant": lambda rng, n: 1.0 + np.spacing(1.0) * rng.integers(0, 3, n),
+    "far from zero": lambda rng, n: 1e9 + rng.normal(size=n),
+    "two values": lambda rng, n: rng.integers(0, 2, n).astype(float),
+    "counts": lambda rng, n: rng.poisson(2.0, n).astype(float),
+    "huge": lambda rng, n: 1e150 * rng.normal(size=n),
+    "tiny": lambda rng, n: 1e-150 * rng.normal(size=n),
+    "any size": lambda rng, n: rng.normal(size=n) * 10.0 ** rng.uniform(-150, 150, n),
+    "one outlier": lambda rng, n: np.where(np.arange(n) == 0, 1e150, rng.normal(size=n)),
+    "subnormal": lambda rng, n: 5e-324 * rng.integers(-3, 4, n),
+    "the largest floats": lambda rng, n: rng.choice([-1.7e308, 1.7e308, 0.0], n),
+}
+
+KERNELS: list[Kernel | None] = [
+    None,
+    RBF(lengthscale=1e-6),
+    RBF(lengthscale=1e6, variance=1e6),
+    RBF(variance=1e-6),
+    Matern12(),
+    Matern32(),
+    Matern52(),
+    Linear(),
+    Linear() + Constant(),
+    RBF() * Linear() + Matern32(variance=0.1),
+]
+
+UNSCALED_LIMIT = 1e100
+
+
+@dataclass
+class Problem:
+    """A training set, new rows, constructor arguments, and what an error may name if one is due."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_new: np.ndarray
+    weight: np.ndarray | None
+    settings: dict[str, Any]
+    fit_fault: str | None = None
+    predict_fault: str | None = None
+    n_uncertain: int = 0
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@st.composite
+def arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Constructor arguments, few epochs each; "outer" sweeps a hundred times per step, so it comes seldom."""
+    updates = draw(st.sampled_from(["inner"] * 7 + ["inner-exact"] * 2 + ["outer"]))
+    is_outer = updates == "outer"
+    return {
+        "method": draw(st.sampled_from(["ep", "sep"])),
+        "updates": updates,
+        "max_epochs": 1 if is_outer else draw(st.integers(1, 4)),
+        "batch_size": None if is_outer else draw(st.sampled_from([None, 1, 3, 7, "auto"])),
+        "optimizer": draw(st.sampled_from(["auto", "adam"] if is_outer else ["auto", "adam", "paper"])),
+        "kernel": draw(st.sampled_from(KERNELS)),
+        "noise": draw(st.sampled_from([None, None, 1e-12, 1.0, 1e6])),
+        "n_inducing": draw(st.sampled_from([1, 2, 5, 50, 0.5, 1.0])),
+        "init": draw(st.sampled_from(["kmeans", "kmeans-per-class", "random"])),
+        "share_kernel": draw(st.booleans()),
+        "share_inducing": draw(st.booleans()),
+        "learn_kernel": draw(st.sampled_from([True, True, True, False])),
+        "learn_inducing": draw(st.sampled_from([True, True, False])),
+        "priors": draw(st.sampled_from(["default", None])),
+        "scaling": draw(st.sampled_from(["standard", "standard", "quantile", "auto", None])),
+        "learning_rate": draw(st.sampled_from([None, None, 1e-3, 1.0, 10.0])),
+        "damping": draw(st.sampled_from([None, None, 0.1, 1.0])),
+        "dtype": draw(st.sampled_from(["float64", "float64", "float32"])),
+        "random_state": 0,
+    }
+
+
+@st.composite
+def labels(draw: st.DrawFn) -> np.ndarray:
+    """At least one row per class: a few classes, one row each, many rows of one, or 200 classes."""
+    shape = draw(st.sampled_from(["few"] * 20 + ["one each"] * 8 + ["imbalanced"] * 8 + ["many classes"]))
+    if shape == "many classes":
+        return np.arange(200 + draw(st.integers(0, 20))) % 200
+    n_classes = draw(st.integers(2, 5))
+    if shape == "one each":
+        return np.arange(n_classes)
+    if shape == "imbalanced":
+        return np.concatenate([np.zeros(draw(st.integers(5, 40)), int), np.arange(1, n_classes)])
+    return np.concatenate([np.arange(n_classes), draw(st.lists(st.integers(0, n_classes - 1), max_size=12))]).astype(int)
+
+
+def features(kinds: list[str], n: int, rng: np.random.Generator) -> np.ndarray:
+    columns: list[np.ndarray] = []
+    for kind in kinds:
+        columns.append(columns[-1] if kind == "duplicate" and columns else COLUMNS.get(kind, COLUMNS["normal"])(rng, n))
+    return np.column_stack(columns)
+
+
+def new_rows(X: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
+    rows = X[rng.integers(0, len(X), 3)].astype(float)
+    return {
+        "seen": rows,
+        "near": rows + 0.1,
+        "zero": 0.0 * rows,
+        "far": np.where(rng.random(rows.shape) < 0.5, 1e300, rows),
+        "opposite": np.where(rng.random(rows.shape) < 0.5, 1.7e308, -1.7e308),
+    }[kind]
+
+
+WEIGHTS = {
+    "zeros": lambda rng, n: rng.integers(0, 2, n).astype(float),
+    "all zero": lambda rng, n: np.zeros(n),
+    "fractions": lambda rng, n: rng.random(n) + 0.01,
+    "1:10^4": lambda rng, n: np.where(np.arange(n) == 0, 1.0, 1e4),
+    "huge": lambda rng, n: 1e12 * rng.random(n),
+    "tiny": lambda rng, n: 1e-12 * rng.random(n),
+    "extreme": lambda rng, n: 10.0 ** rng.uniform(-300, 300, n),
+    "NaN": lambda rng, n: np.where(np.arange(n) == n // 2, np.nan, 1.0),
+    "infinite": lambda rng, n: np.where(np.arange(n) == n // 2, np.inf, 1.0),
+    "negative": lambda rng, n: np.where(np.arange(n) == n // 2, -1.0, 1.0),
+}
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    chosen, y = draw(arguments()), draw(labels())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kinds = draw(st.lists(st.sampled_from([*COLUMNS, "duplicate"]), min_size=1, max_size=4))
+    X = features(kinds, len(y), rng)
+    rows = draw(st.sampled_from(["as drawn"] * 8 + ["all equal", "pairs equal"]))
+    X = {"as drawn": X, "all equal": np.repeat(X[:1], len(X), 0), "pairs equal": X[np.arange(len(X)) // 2]}[rows]
+    new_kind = draw(st.sampled_from(["seen", "near", "zero", "far", "opposite"]))
+    X_new = new_rows(X, new_kind, rng)
+    weights = draw(st.sampled_from([None] * 12 + list(WEIGHTS)))
+    weight = None if weights is None else WEIGHTS[weights](rng, len(y))
+    form = draw(st.sampled_from(["float64"] * 6 + ["float32", "integer", "NaN", "inf"]))
+    if form == "float32":
+        X = np.clip(X, -1e30, 1e30).astype(np.float32)
+    elif form == "integer":
+        X = np.clip(X, -(2.0**62), 2.0**62).astype(np.int64)
+    elif form in ("NaN", "inf"):
+        X = X.copy()
+        X[-1, -1] = float(form)
+    if len(y) > 100:
+        chosen |= {"n_inducing": min(chosen["n_inducing"], 2), "batch_size": None, "updates": "inner", "optimizer": "paper",
+                   "max_epochs": 2}  # fmt: skip
+    about = {"columns": kinds, "rows": rows, "new rows": new_kind, "weights": weights, "form": form}
+    n_uncertain = draw(st.sampled_from([0] * 19 + [1]))
+    return Problem(X, y, X_new, weight, chosen, *faults(X, y, X_new, weight, chosen["scaling"]), n_uncertain, about)
+
+
+def faults(
+    X: np.ndarray, y: np.ndarray, X_new: np.ndarray, weight: np.ndarray | None, scaling: str | None
+) -> tuple[str | None, str | None]:
+    """What errors of fit and of prediction must name; None where there must be none."""
+    if not np.isfinite(X).all():
+        return "X", None
+    if weight is not None and (not np.isfinite(weight).all() or (weight < 0).any() or not (weight > 0).any()):
+        return "sample_weight", None
+    kept = np.ones(len(y), bool) if weight is None else weight > 0
+    if len(np.unique(y[kept])) < 2:
+        return "y", None
+    if scaling is None and np.abs(X[kept].astype(float)).max() > UNSCALED_LIMIT:
+        return "X", None
+    return None, "X" if scaling is None and np.abs(X_new).max() > UNSCALED_LIMIT else None
+
+
+def check(problem: Problem) -> None:
+    """The property."""
+    classifier = GPClassifier(**problem.settings)
+    if problem.fit_fault is not None:
+        with pytest.raises((ValueError, TypeError), match=rf"\b{problem.fit_fault}\b"):
+            classifier.fit(problem.X, problem.y, problem.weight)
+        return
+    classifier.fit(problem.X, problem.y, problem.weight)
+    check_fitted(classifier)
+    check_predictions(classifier, problem.X)
+    if problem.predict_fault is None:
+        check_predictions(classifier, problem.X_new)
+        check_uncertainty(classifier, problem.X_new[: problem.n_uncertain])
+    else:
+        with pytest.raises(ValueError, match=rf"\b{problem.predict_fault}\b"):
+            classifier.predict_proba(problem.X_new)
+
+
+def check_fitted(classifier: GPClassifier) -> None:
+    q = classifier.posterior_
+    numbers = [q.mean, q.cov, classifier.noise_, classifier.inducing_points_, classifier.log_marginal_likelihood_]
+    assert all(np.isfinite(x).all() for x in numbers)
+
+
+def check_predictions(classifier: GPClassifier, X: np.ndarray) -> None:
+    p, log_p = classifier.predict_proba(X), classifier.predict_log_proba(X)
+    assert p.shape == log_p.shape == (len(X), len(classifier.classes_))
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    assert np.abs(p.sum(1) - 1).max() <= 1e-12
+    assert (p == np.exp(log_p)).all()
+    assert np.isin(classifier.predict(X), classifier.classes_).all()
+
+
+def check_uncertainty(classifier: GPClassifier, X: np.ndarray) -> None:
+    if not len(X):
+        return
+    total, aleatoric, epistemic = classifier.uncertainty(X)
+    assert (total <= np.log(len(classifier.classes_)) + 1e-9).all()
+    assert (np.minimum(aleatoric, epistemic) >= 0).all()
+    assert np.allclose(total, aleatoric + epistemic)
+
+
+def hostile(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+@hostile(400)
+@given(problems())
+def test_probabilities_or_a_named_error(problem: Problem) -> None:
+    check(problem)
+
+
+@pytest.mark.slow
+@hostile(5000)
+@given(problems())
+def test_probabilities_or_a_named_error_5000_times(problem: Problem) -> None:
+    check(problem)
