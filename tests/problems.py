@@ -100,7 +100,9 @@ def sweeps(method: Any, prior: Prior, data: ArrayData, n_sweeps: int, damping: f
 PLAN = Plan(updates="inner", batch_size=None, max_epochs=5, max_seconds=None, tol=0.0, damping=0.5)
 
 
-def trainer(method: Any, problem: Problem, plan: Plan = PLAN, spec: dict[str, Any] | None = None, **model: Any) -> Trainer:
+def trainer(
+    method: Any, problem: Problem, plan: Plan = PLAN, spec: dict[str, Any] | None = None, **model: Any
+) -> Trainer:
     """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
     built = problem.model(**model)
     return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}))

@@ -26,7 +26,6 @@ from cavity.kernels import RBF, Kernel
 from cavity.predict import Uncertainty
 from cavity.scaling import Scaler, fit_scaler
 from cavity.settings import (
-    NOISE,
     PAPER_STEPS,
     Choice,
     check_arguments,
@@ -42,8 +41,8 @@ from cavity.training import (
     Stream,
     Trained,
     Trainer,
+    median_distance,
     start_inducing,
-    start_lengthscale,
     start_model,
     train_lbfgs,
 )
@@ -53,6 +52,7 @@ Array = NDArray[np.float64]
 MERGE_ROWS = 10_000
 STREAM_BATCH = 256
 TRIAL_EPOCHS = 60
+MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 
 
 class _Rows(NamedTuple):
@@ -85,15 +85,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         noise: start value of the latent noise variance, a float or (C,).
         n_inducing: M, or a share of the training rows as a float in (0, 1].
         inducing_points: start values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
-        init: where inducing points start: "kmeans" of all rows, "kmeans-per-class" (half of the class's own rows) or
-            "random" rows.
+        init: where inducing points start: "kmeans" of all rows, "kmeans-per-class" (half of the class's own rows),
+            "random" rows, or "paper" (random rows, and kernel and noise as in the paper).
         share_kernel: one kernel and noise for all classes.
         share_inducing: one set of inducing points for all classes; with `share_kernel` up to C times cheaper.
         learn_kernel: False keeps kernel and noise as given.
         learn_inducing: False keeps the inducing points where they start.
         priors: weak priors on the kernel's parameters, against over-fitting: "default", None (pure maximisation of
-            log Z_q, as in the paper) or a dict from "lengthscale", "variance", "noise" to (median, sd of the log); a
-            median of None is the start value.
+            log Z_q, as in the paper) or a dict from "lengthscale", "variance", "noise" to (median, sd of the log) or
+            (median, sd below, sd above), and from "spread" to the sd of the classes' log length-scales about their
+            mean; a median of None is the start value.
         scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
             log Z_q on the training rows) or None.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
@@ -204,8 +205,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         249
         """
         settings: dict[str, Any] = {
-            "noise": 1.0,
-            "init": "random",
+            "init": "paper",
             "priors": None,
             "scaling": "standard",
             "batch_size": None,
@@ -256,6 +256,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """
         check_arguments(self.get_params(deep=False))
         is_first = not hasattr(self, "_stream")
+        self._check_classes(classes, is_first)
         rows = self._validate_training(X, y, sample_weight, reset=is_first, classes=classes)
         if is_first:
             self._start_stream(rows)
@@ -293,20 +294,34 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _validate_training(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
     ) -> _Rows:
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        weight = weight * compute_sample_weight(self.class_weight, y)
+        with _large_sums():
+            X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+            check_classification_targets(y)
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = weight * _class_weights(self.class_weight, y)
+            total = float(weight.sum())
         keep = weight > 0
         if not keep.any():
             raise ValueError("sample_weight and class_weight leave no row with a positive weight")
+        if not total <= MAX_WEIGHT:
+            raise ValueError(
+                f"sample_weight times class_weight sums to {total:.3g}; a weight is a number of copies, and beyond "
+                f"{MAX_WEIGHT:.3g} rows one more makes no difference: divide all weights"
+            )
         if reset:
             self.classes_ = np.unique(y[keep] if classes is None else np.asarray(classes))
         return _Rows(X[keep], _encode(y[keep], self.classes_), weight[keep])
 
+    def _check_classes(self, classes: ArrayLike | None, is_first: bool) -> None:
+        if is_first and classes is None:
+            raise ValueError("classes=None in the first call of partial_fit; all labels that will ever come are needed")
+        if not is_first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_!r}")
+
     def _validate_new(self, X: Any) -> torch.Tensor:
         check_is_fitted(self, "posterior_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with _large_sums():
+            X = validate_data(self, X, dtype=np.float64, reset=False)
         return torch.from_numpy(self._scaler.transform(X))
 
     def _train(
@@ -314,7 +329,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[Scaler, Model, Trained]:
         scaler = fit_scaler(scaling, rows.X, rows.weight)
         data = self._data(rows, scaler)
-        model = self._start_model(data, rows, scaler, choice.plan.seed)
+        model = self._start_model(data, rows, scaler, choice)
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         trainer = Trainer(model, METHODS[self.method](), data, choice.plan, hyper_prior, report)
         if not model.learned:
@@ -332,20 +347,21 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         trial = replace(choice, plan=replace(choice.plan, max_epochs=epochs, max_seconds=seconds))
         return max(("standard", "quantile"), key=lambda scaling: self._train(rows, scaling, trial)[2].log_z)
 
-    def _start_model(self, data: ArrayData, rows: _Rows, scaler: Scaler, seed: int) -> Model:
-        X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(seed)
+    def _start_model(self, data: ArrayData, rows: _Rows, scaler: Scaler, choice: Choice) -> Model:
+        X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(choice.plan.seed)
         given = self._given_inducing(scaler, n_classes, X.shape[1])
         n_inducing = inducing_count(self.n_inducing, len(X))
         Z = start_inducing(given, X, rows.y, n_classes, n_inducing, self.init, rng)
+        start = choice.start
         return start_model(
-            RBF() if self.kernel is None else self.kernel,
+            RBF(variance=start.variance) if self.kernel is None else self.kernel,
             X,
             n_classes,
             Z,
-            NOISE if self.noise is None else self.noise,
+            start.noise if self.noise is None else self.noise,
             (self.learn_kernel, self.learn_inducing),
             (self.share_kernel, self.share_inducing),
-            start_lengthscale(X, rng),
+            start.lengthscale * median_distance(X, rng) ** start.power,
             data.X.device,
             _DTYPES[self.dtype],
         )
@@ -373,7 +389,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
         self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
         data = self._data(rows, self._scaler)
-        model = self._start_model(data, rows, self._scaler, seed)
+        model = self._start_model(data, rows, self._scaler, choice)
         state = METHODS["sep"]().init(model.prior(model.start()), torch.zeros_like(data.own_weight), 0)
         self.history_: list[Record] = []
         self.n_iter_ = 0
@@ -388,6 +404,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
         if self.method == "sep":
             self._keep_stream(model, choice, trained.theta, trained.state, weight)
+        else:
+            vars(self).pop("_stream", None)  # of an earlier fit, with another scaling
         self._publish(trained.posterior, trained.log_z)
 
     def _publish(self, posterior: Posterior, log_z: float) -> None:
@@ -408,9 +426,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
             def report(record: Record) -> None:
                 if record["event"] is not None or self.verbose > 1:
-                    bar.write(
-                        "  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
-                    )
+                    bar.write(_line(record))
                 bar.update(record["epoch"] - bar.n)
                 bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
 
@@ -432,6 +448,19 @@ def choose_device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device={name!r} cannot be used ({error}); 'auto', 'cpu' or 'cuda' may be") from None
+
+
+def _large_sums() -> np.errstate:
+    """scikit-learn tests for NaN and infinity by a sum first, which finite numbers near the largest may overflow."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def _class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
+    weight = compute_sample_weight(class_weight, y)
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "
+                         "finite numbers at or above 0 are needed")  # fmt: skip
+    return weight
 
 
 def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -23,7 +23,8 @@ from cavity.kernels import Kernel, Params
 from cavity.numerics.limits import floor_positive, least_diagonal
 from cavity.numerics.linalg import cholesky, columns_squared, inverse_lower, sum_to, symmetrise
 
-KMEANS_ROWS = 20_000
+KMEANS_ROWS = 5_000  # at least; more inducing points take more
+ROWS_PER_CENTRE = 20
 LLOYD_STEPS = 5
 
 
@@ -129,9 +130,10 @@ class Prior:
         L_inverse = self.L_inverse
         gram = L_inverse.mT @ gradient.gram @ L_inverse
         cross = torch.matmul(L_inverse.mT, gradient.cross)
-        blocks = (self.K, rows.cross, rows.kappa)
-        adjoints = tuple(sum_to(g, b.shape) for g, b in zip((gram, cross, gradient.kappa), blocks, strict=True))
-        return torch.autograd.grad(blocks, leaf, adjoints, allow_unused=True)[0]
+        pairs = zip((self.K, rows.cross, rows.kappa), (gram, cross, gradient.kappa), strict=True)
+        learned = [(block, sum_to(adjoint, block.shape)) for block, adjoint in pairs if block.requires_grad]
+        blocks, adjoints = [block for block, _ in learned], [adjoint for _, adjoint in learned]
+        return torch.autograd.grad(blocks, leaf, adjoints)[0] if learned else torch.zeros_like(leaf)
 
 
 def sum_of_sites(
@@ -242,8 +244,9 @@ def choose_inducing(
     if how == "random":
         n = min(n_inducing, len(X))
         return np.stack([X[rng.choice(len(X), n, replace=False)] for _ in range(n_classes)])
-    if len(X) > KMEANS_ROWS:
-        sample = rng.choice(len(X), KMEANS_ROWS, replace=False)
+    n_sample = max(KMEANS_ROWS, ROWS_PER_CENTRE * n_inducing)
+    if len(X) > n_sample:
+        sample = rng.choice(len(X), n_sample, replace=False)
         X, y = X[sample], y[sample]
     distinct = np.unique(X, axis=0)
     n = min(n_inducing, len(distinct))
@@ -265,5 +268,30 @@ def _centres(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
         return distinct
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
-        centres, _ = kmeans2(distinct, n, iter=LLOYD_STEPS, minit="++", rng=rng)
+        centres, _ = kmeans2(distinct, _seeds(distinct, n, rng), iter=LLOYD_STEPS, minit="matrix")
     return centres
+
+
+def _seeds(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
+    """Rows drawn one by one with probability proportional to the squared distance from those drawn before.
+
+    scipy's own seeding measures all distances anew for each row: minutes for a few hundred seeds in many dimensions.
+    """
+    X = distinct - distinct.mean(0)
+    size = np.abs(X).max()
+    X = X / size if size > 0 else X
+    squares = (X**2).sum(1)
+    chosen, nearest = [int(rng.integers(len(X)))], np.full(len(X), np.inf)
+    while len(chosen) < n:
+        last = chosen[-1]
+        nearest = np.minimum(nearest, np.maximum(squares + squares[last] - 2.0 * (X @ X[last]), 0.0))
+        nearest[last] = 0.0
+        chosen.append(_draw(nearest, chosen, rng))
+    return distinct[chosen]
+
+
+def _draw(weight: NDArray, taken: list[int], rng: np.random.Generator) -> int:
+    total = weight.sum()
+    if total > 0:
+        return int(rng.choice(len(weight), p=weight / total))
+    return int(rng.choice(np.setdiff1d(np.arange(len(weight)), taken)))  # distances below rounding: any row left

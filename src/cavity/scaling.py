@@ -11,9 +11,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.numerics.limits import LARGEST_INPUT
+
 Array = NDArray[np.float64]
 
-LARGEST = 1e100  # scaled inputs stay below this, so that their squares are finite
 KNOTS = 512  # of a quantile map, at most
 
 
@@ -30,17 +31,18 @@ class Scaler(Protocol):
 
 @dataclass(frozen=True)
 class Standard:
-    """(x − mean) / sd; a constant feature becomes 0."""
+    """(x − mean) / sd; a constant feature becomes 0, up to rounding."""
 
     mean: Array
     sd: Array
 
     def transform(self, X: Array) -> Array:
         with np.errstate(over="ignore"):
-            return np.clip((X - self.mean) / self.sd, -LARGEST, LARGEST)
+            return _bounded((0.5 * X - 0.5 * self.mean) / (0.5 * self.sd))  # halves: no difference overflows
 
     def inverse(self, X: Array) -> Array:
-        return X * self.sd + self.mean
+        with np.errstate(over="ignore"):
+            return _finite(X * self.sd + self.mean)
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,17 @@ class Quantile:
     levels: tuple[Array, ...]
 
     def transform(self, X: Array) -> Array:
-        columns = zip(X.T, self.knots, self.levels, self.standard.sd, strict=True)
+        columns = zip(0.5 * X.T, self.knots, self.levels, self.standard.sd, strict=True)
         with np.errstate(over="ignore"):
-            scaled = [_interpolate(x, knots, levels, 1.0 / sd) for x, knots, levels, sd in columns]
-        return np.clip(np.stack(scaled, axis=1), -LARGEST, LARGEST)
+            scaled = [_inside(x, 0.5 * k, levels) + _beyond(x, 0.5 * k) / (0.5 * sd) for x, k, levels, sd in columns]
+        return _bounded(np.stack(scaled, axis=1))
 
     def inverse(self, X: Array) -> Array:
         flat = X.reshape(-1, X.shape[-1])
-        columns = zip(flat.T, self.levels, self.knots, self.standard.sd, strict=True)
-        raw = [_interpolate(x, levels, knots, sd) for x, levels, knots, sd in columns]
-        return np.stack(raw, axis=1).reshape(X.shape)
+        columns = zip(flat.T, self.knots, self.levels, self.standard.sd, strict=True)
+        with np.errstate(over="ignore"):
+            raw = [2.0 * _inside(x, levels, 0.5 * k) + _beyond(x, levels) * sd for x, k, levels, sd in columns]
+        return _finite(np.stack(raw, axis=1).reshape(X.shape))
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,10 @@ class Unscaled:
     """The inputs as they are."""
 
     def transform(self, X: Array) -> Array:
-        if not (np.abs(X) <= LARGEST).all():
+        if not (np.abs(X) <= LARGEST_INPUT).all():
             raise ValueError(
-                f"X has values up to {np.abs(X).max():.3g} in absolute value, which scaling=None cannot take; "
-                "use scaling='standard' or scale the features"
+                f"X has values up to {np.abs(X).max():.3g} in absolute value; scaling=None takes {LARGEST_INPUT:g} at "
+                "most: use scaling='standard' or scale the features"
             )
         return X
 
@@ -93,18 +96,20 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
 
 def _fit_standard(X: Array, weight: Array) -> Standard:
     """Weighted mean and standard deviation with n − 1, computed on values brought near 1 first."""
-    total = weight.sum()
-    with np.errstate(over="ignore", invalid="ignore"):
+    limits, share = np.finfo(float), (weight / weight.sum())[:, None]
+    with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
         size = np.where(size > 0, size, 1.0)
-        mean = (weight[:, None] * (X / size)).sum(0) / total * size
-        deviation = X / size - mean / size
+        mean = (share * (X / size)).sum(0)
+        deviation = X / size - mean
         reach = np.abs(deviation).max(0)
-        is_constant = reach <= 10 * np.finfo(float).eps * np.abs(mean / size)
+        is_constant = reach <= 10 * limits.eps * np.abs(mean)
         reach = np.where(is_constant, 1.0, reach)
-        variance = (weight[:, None] * (deviation / reach) ** 2).sum(0) / max(total - 1.0, 0.5 * total)
-        sd = np.sqrt(variance) * reach * size
-    return Standard(mean, np.where(is_constant | (sd == 0) | ~np.isfinite(sd), 1.0, sd))
+        variance = (share * (deviation / reach) ** 2).sum(0) / max(1.0 - 1.0 / weight.sum(), 0.5)
+        sd = np.minimum(np.sqrt(variance) * reach * size, limits.max)
+        of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)  # above the rounding errors of a large constant
+        mean = _finite(mean * size)
+    return Standard(mean, np.where(is_constant | (sd < limits.tiny), of_constant, sd))
 
 
 def _fit_quantile(standard: Standard, X: Array, weight: Array) -> Quantile:
@@ -121,7 +126,19 @@ def _knots(x: Array, weight: Array) -> tuple[Array, Array]:
     return values[keep], (middle[keep] - 0.5) * np.sqrt(12.0)
 
 
-def _interpolate(x: Array, knots: Array, levels: Array, slope: float) -> Array:
-    """Through the knots; beyond the first and the last with the given slope."""
-    inside = np.interp(x, knots, levels)
-    return inside + slope * (np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0))
+def _inside(x: Array, knots: Array, levels: Array) -> Array:
+    """Through the knots; constant beyond the first and the last."""
+    return np.clip(np.interp(x, knots, levels), levels[0], levels[-1])
+
+
+def _beyond(x: Array, knots: Array) -> Array:
+    """How far outside the knots; 0 between them."""
+    return np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0)
+
+
+def _bounded(X: Array) -> Array:
+    return np.clip(X, -LARGEST_INPUT, LARGEST_INPUT)
+
+
+def _finite(X: Array) -> Array:
+    return np.clip(X, -np.finfo(float).max, np.finfo(float).max)

@@ -6,23 +6,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from cavity.kernels import Kernel
 from cavity.training import Adam, AdaptiveRate, Model, Optimiser, Plan
 
-PRIORS: dict[str, tuple[float | None, float]] = {
-    "lengthscale": (None, 1.0),
-    "variance": (1.0, 1.5),
-    "noise": (0.1, 1.0),
+# How these were chosen: docs/defaults.md.
+PRIORS: dict[str, Any] = {
+    "lengthscale": (None, 0.5, math.inf),
+    "variance": (None, 2.0),
+    "noise": (None, 2.0),
+    "spread": 1.0,
 }
 FULL_BATCH_ROWS = 2000
-BATCH_SIZE = 256
-STEPS = 1500  # of mini-batch training, where the number of epochs is left to us
-NOISE = 0.1
-RATE = 0.05
+BATCH_SIZE = 500
+STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
+RATE, BATCH_RATE = 0.05, 0.02
 PAPER_STEPS = 249
-PAPER_RATE = 0.01
+PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
 
 
 def check_arguments(params: dict[str, Any]) -> None:
@@ -39,6 +40,20 @@ def check_arguments(params: dict[str, Any]) -> None:
         raise ValueError("optimizer='lbfgs' needs the objective at EP's fixed point; use updates='outer' with it")
 
 
+class Start(NamedTuple):
+    """Start values where the user gave none; the length-scale as a multiple and a power of the median distance."""
+
+    variance: float
+    noise: float
+    lengthscale: float
+    power: float
+
+
+START = Start(variance=10.0, noise=0.01, lengthscale=1.5, power=1.0)
+BATCH_START = START._replace(lengthscale=0.5)  # many rows show finer detail
+PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
+
+
 @dataclass(frozen=True)
 class Choice:
     """What is left of the arguments once the size of the data is known."""
@@ -46,6 +61,7 @@ class Choice:
     plan: Plan
     optimizer: str
     learning_rate: float
+    start: Start
 
 
 def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
@@ -69,8 +85,9 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
         final_sweeps=0 if is_paper or not is_full or not learns else 50,
         seed=seed,
     )
-    rate = params["learning_rate"] or (PAPER_RATE if is_paper and is_full else 1e-3 if is_paper else 0.05)
-    return Choice(plan, optimizer, rate)
+    rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
+    start = PAPER_START if params["init"] == "paper" else START if is_full else BATCH_START
+    return Choice(plan, optimizer, params["learning_rate"] or rates[0 if is_full else 1], start)
 
 
 def make_optimiser(choice: Choice, model: Model) -> Optimiser:
@@ -86,7 +103,7 @@ def make_optimiser(choice: Choice, model: Model) -> Optimiser:
     return Adam(model.spread({}, rate), decay=choice.optimizer != "paper")
 
 
-def prior_spec(priors: Any) -> dict[str, tuple[float | None, float]]:
+def prior_spec(priors: Any) -> dict[str, Any]:
     """The dictionary that `priors` stands for."""
     if priors is None:
         return {}
@@ -133,14 +150,14 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda v: (_is_int(v) and v >= 1) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
         "a positive int, or a float in (0, 1]: a share of the training rows",
     ),
-    "init": _one_of("kmeans", "kmeans-per-class", "random"),
+    "init": _one_of("kmeans", "kmeans-per-class", "random", "paper"),
     "share_kernel": _one_of(True, False),
     "share_inducing": _one_of(True, False),
     "learn_kernel": _one_of(True, False),
     "learn_inducing": _one_of(True, False),
     "priors": (
         lambda v: v is None or (isinstance(v, str) and v == "default") or _is_prior_dict(v),
-        "'default', None, or a dict from 'lengthscale', 'variance', 'noise' to (median, sd of the log)",
+        "'default', None, or a dict: 'lengthscale', 'variance', 'noise' to (median, sd of the log), 'spread' to an sd",
     ),
     "scaling": _one_of(None, "standard", "quantile", "auto"),
     "batch_size": (
@@ -166,6 +183,15 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _is_prior_dict(v: Any) -> bool:
     if not isinstance(v, dict) or not set(v) <= set(PRIORS):
         return False
-    pairs = [pair for pair in v.values() if isinstance(pair, tuple) and len(pair) == 2]
-    is_median = [median is None or (_is_real(median) and median > 0) for median, _ in pairs]
-    return len(pairs) == len(v) and all(is_median) and all(_is_real(sd) and sd > 0 for _, sd in pairs)
+    return all(_is_sd(entry) if name == "spread" else _is_prior(entry) for name, entry in v.items())
+
+
+def _is_prior(entry: Any) -> bool:
+    if not isinstance(entry, tuple) or len(entry) not in (2, 3):
+        return False
+    median, *sds = entry
+    return (median is None or (_is_real(median) and median > 0)) and all(map(_is_sd, sds))
+
+
+def _is_sd(v: Any) -> bool:
+    return not isinstance(v, bool) and isinstance(v, Real) and float(v) > 0

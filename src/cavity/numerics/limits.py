@@ -5,6 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LARGEST_INPUT = 1e15  # of scaled inputs: their squares are finite in single precision too
+LEAST_LENGTHSCALE = 1e-15  # to start from: so is its inverse squared
+
+
+def within_squares(x: Tensor) -> Tensor:
+    """`x`, kept where sums of squares are finite: what is further away is as far as can be."""
+    largest = torch.finfo(x.dtype).max ** 0.4
+    return x.clamp(-largest, largest)
+
 
 def tiny(x: Tensor) -> float:
     """The least positive number that is safe to divide by."""

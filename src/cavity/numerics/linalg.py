@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.numerics.limits import rounding
+from cavity.numerics.limits import rounding, within_squares
 
 JITTER_GROWTH = 10.0
 LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
@@ -69,6 +69,7 @@ def squared_distances(Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) ->
     Both are moved to the centre of Z first: the distance is a difference of squares, and loses as many digits as
     the points are far from the origin.
     """
+    Z, X = within_squares(Z), within_squares(X)
     centre = Z.detach().mean(-2, keepdim=True)
     Z, X = Z - centre, X - centre
     cross = torch.matmul(Z, X.mT)

@@ -1,7 +1,7 @@
 """The standard normal in log space: log Φ, the hazard φ/Φ and its slope, with derivatives exact in both tails.
 
-EP differentiates log Φ twice: (log Φ)' = r and r' = -r(r + z), with r = φ/Φ. Written out, r + z cancels for
-z << 0, and so does what automatic differentiation makes of erfcx. Here each function is the derivative of the one before.
+EP differentiates log Φ twice: (log Φ)' = r and r' = -r(r + z), with r = φ/Φ. Written out, r + z cancels for z << 0, and
+so does what automatic differentiation makes of erfcx. Here each function is the derivative of the one before.
 """
 
 import math
@@ -15,23 +15,23 @@ SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 # r + z has the relative error z² eps when formed by subtraction, and that of Laplace's continued fraction cut after
-# FRACTION_DEPTH levels when not; they cross here (both below 2e-13 in float64, 5e-6 in float32).
+# FRACTION_DEPTH levels when not; they cross here (both below 3e-13 in float64, 5e-6 in float32).
 FRACTION_DEPTH = 6
 FRACTION_BELOW = {torch.float64: -24.0, torch.float32: -6.0}
 
 
 def log_ndtr(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """log Φ(z); relative error below 1e-12 for every finite z up to 37, where it is -6e-300, and derivative `hazard`."""
-    return _LogNdtr.apply(z)  # type: ignore[no-any-return, no-untyped-call]
+    """log Φ(z), with derivative `hazard`; relative error below 1e-12 for every finite z up to 37 (there -6e-300)."""
+    return _LogNdtr.apply(z)
 
 
 def hazard(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """r(z) = φ(z)/Φ(z); relative error below 1e-12 for every finite z up to 37, and derivative -`hazard_slope`."""
-    return _Hazard.apply(z)  # type: ignore[no-any-return, no-untyped-call]
+    """r(z) = φ(z)/Φ(z), with derivative -`hazard_slope`; relative error below 1e-12 for every finite z up to 37."""
+    return _Hazard.apply(z)
 
 
 def hazard_slope(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None = None) -> Float[Tensor, "..."]:
-    """-r'(z) = r(r + z), between 0 and 1; relative error below 1e-12 for every finite z up to 37.
+    """-r'(z) = r(r + z), between 0 and 1; relative error below 1e-12 for every finite z up to 37, in its gradient 1e-7.
 
     Pass r = hazard(z) where it is known already: it is the costly part.
     """
@@ -67,7 +67,7 @@ class _LogNdtr(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (z,) = ctx.saved_tensors
         return grad * hazard(z)
 
@@ -86,5 +86,5 @@ class _Hazard(torch.autograd.Function):
         ctx.save_for_backward(*inputs, output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return -grad * hazard_slope(*ctx.saved_tensors)

@@ -5,7 +5,7 @@ from cavity.training.hyper import HyperPrior, Model
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Plan, Trained, Trainer, TrainingError
 from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
-from cavity.training.start import start_inducing, start_lengthscale, start_model
+from cavity.training.start import median_distance, start_inducing, start_model
 from cavity.training.stream import Stream
 
 __all__ = [
@@ -21,8 +21,8 @@ __all__ = [
     "Trained",
     "Trainer",
     "TrainingError",
+    "median_distance",
     "start_inducing",
-    "start_lengthscale",
     "start_model",
     "train_lbfgs",
 ]

@@ -67,28 +67,35 @@ class HyperPrior:
 
     Args:
         model: whose hyper-parameters.
-        spec: for "lengthscale", "variance" or "noise" a pair (median, sd of the log); a median of None is the start
-            value. Under "spread", the sd of each class's log length-scales about their mean over classes.
+        spec: for "lengthscale", "variance" or "noise" a pair (median, sd of the log), or a triple (median, sd below the
+            median, sd above it); a median of None is the start value, an infinite sd is no prior on that side. Under
+            "spread", the sd of each class's log length-scales about their mean over classes.
     """
 
     def __init__(self, model: Model, spec: dict[str, Any]) -> None:
         self._model = model
-        pairs = {name: pair for name, pair in spec.items() if name != "spread"}
-        medians = {name: math.log(median) for name, (median, _) in pairs.items() if median is not None}
+        sides = {name: entry for name, entry in spec.items() if name != "spread"}
+        medians = {name: math.log(entry[0]) for name, entry in sides.items() if entry[0] is not None}
         given = model.spread(medians, math.nan)
         self._mean = torch.where(given.isnan(), model.start(), given)
-        self._precision = model.spread({name: sd**-2 for name, (_, sd) in pairs.items()}, 0.0)
+        self._below = model.spread({name: entry[1] ** -2 for name, entry in sides.items()}, 0.0)
+        self._above = model.spread({name: entry[-1] ** -2 for name, entry in sides.items()}, 0.0)
         self._pooled = [n for n in model.learned if kind(n) == "lengthscale"] if "spread" in spec else []
         self._pooling = spec["spread"] ** -2 if self._pooled else 0.0
 
     def log_density(self, theta: Float[Tensor, "P"]) -> Tensor:
         """The log density, up to a constant."""
-        own = -0.5 * (self._precision * (theta - self._mean).square()).sum()
+        away = theta - self._mean
+        own = -0.5 * (self._precision(away) * away.square()).sum()
         return own - 0.5 * self._pooling * self._from_mean(theta).square().sum()
 
     def gradient(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         """Its gradient."""
-        return -self._precision * (theta - self._mean) - self._pooling * self._from_mean(theta)
+        away = theta - self._mean
+        return -self._precision(away) * away - self._pooling * self._from_mean(theta)
+
+    def _precision(self, away: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
+        return torch.where(away < 0, self._below, self._above)
 
     def _from_mean(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         """How far each pooled parameter is from its mean over classes; 0 for the others."""

@@ -43,4 +43,6 @@ def train_lbfgs(trainer: Trainer) -> Trained:
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": 20}
     with contextlib.suppress(_OutOfTime):
         minimize(negative, theta.cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+    if not np.isfinite(best[0]):
+        raise trainer.failure()
     return trainer.finish(best[1], best[2], evaluations)

@@ -6,6 +6,7 @@ worked, halves the damping and the rates, and is written into the history.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cavity.data import ArrayData
-from cavity.inducing import Posterior, Prior
+from cavity.inducing import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.history import Clock, History, Record
@@ -24,8 +25,8 @@ from cavity.training.optimisers import Optimiser
 MAX_FAILURES = 25
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says what to try."""
+class TrainingError(ValueError):
+    """Training cannot go on with these rows and arguments; the message says what to try."""
 
 
 @dataclass(frozen=True)
@@ -98,22 +99,28 @@ class Trainer:
 
     def train(self, optimiser: Optimiser) -> Trained:
         """Ascend until the objective settles or the epochs or seconds are used up."""
-        theta, state = self.start()
-        epoch = 0
-        while epoch < self.plan.max_epochs and not self.clock.is_over():
-            theta, state, objective = self._epoch(theta, state, epoch, optimiser)
-            epoch += 1
+        theta, state = start = self.start()
+        self._good = start
+        for epoch in range(1, self.plan.max_epochs + 1):
+            theta, state, objective = self._epoch(theta, state, epoch - 1, optimiser)
             self.note(epoch, objective, optimiser.size())
-            if self.history.has_settled(self.plan.tol * self._rows_weight):
+            if self.history.has_settled(self.plan.tol * self._rows_weight) or self.clock.is_over():
                 break
-        return self.finish(theta, state, epoch)
+        if self._good is start:
+            raise self.failure()
+        try:
+            return self.finish(theta, state, epoch)
+        except FactorisationError as error:  # the last step went too far
+            self.note(epoch, math.nan, optimiser.size(), f"went back: {error}")
+            return self.finish(*self._good, epoch)
 
     def infer(self) -> Trained:
         """No hyper-parameter to learn: sweeps to the fixed point."""
         theta, state = self.start()
         prior = self._prior(theta)
+        rows = self._all_rows(prior)
         for epoch in range(1, self.plan.max_epochs + 1):
-            old, state = state, self._sweep(prior, state, self.plan.damping)
+            old, state = state, self._sweep(prior, rows, state, self.plan.damping)
             change = self.method.change(old, state)
             self.history.add(epoch=epoch, objective=-change, seconds=self.clock.seconds(), rate=0.0,
                              damping=self.plan.damping * self.scale, event=None)  # fmt: skip
@@ -128,8 +135,18 @@ class Trainer:
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
         state = self.method.refresh(prior, state, self.data.in_order(self.plan.batch_size))
-        posterior = self.method.posterior(prior, state)
-        return Trained(theta, state, posterior, self._log_z(prior, state), self.history, epochs)
+        posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
+        if not math.isfinite(log_z):
+            raise FactorisationError("log Z is not finite")
+        return Trained(theta, state, posterior, log_z, self.history, epochs)
+
+    def failure(self) -> TrainingError:
+        """What to raise when no step worked."""
+        last = next((r["event"] for r in reversed(self.history.records) if r["event"] is not None), "no step was made")
+        return TrainingError(
+            f"training cannot go on ({last}). Try scaling='standard', a kernel of moderate variance and lengthscale, a "
+            "larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
+        )
 
     def note(self, epoch: int, objective: float, rate: float, event: str | None = None) -> None:
         """Write one record."""
@@ -140,8 +157,9 @@ class Trainer:
 
     def converge(self, prior: Prior, state: Any, max_sweeps: int) -> Any:
         """Sweeps at fixed hyper-parameters, until the sites move by less than the tolerance."""
+        rows = self._all_rows(prior)
         for _ in range(max_sweeps):
-            old, state = state, self._sweep(prior, state, self._damping(0))
+            old, state = state, self._sweep(prior, rows, state, self._damping(0))
             if self.method.change(old, state) < self.plan.sweep_tol or self.clock.is_over():
                 break
         return state
@@ -163,45 +181,53 @@ class Trainer:
         return state, objective.detach(), gradient
 
     def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float]:
-        values, good = [], (theta, state)
-        if self.plan.batch_size is not None and epoch > 0:
-            state = self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+        values = []
         for step, batch in enumerate(self._batches()):
             progress = self.clock.progress(epoch + step * len(batch.positions) / len(self.data))
             try:
+                if step == 0 and epoch > 0:
+                    state = self._refreshed(theta, state)
                 state, objective, gradient = self.evaluate(theta, state, batch, epoch)
             except FactorisationError as error:
-                theta, state = self._go_back(good, epoch, optimiser, error)
+                theta, state = self._go_back(epoch, optimiser, error)
                 continue
-            good, self.failures, self.scale = (theta, state), 0, 1.0
+            self._good, self.failures, self.scale = (theta, state), 0, 1.0
             theta = optimiser.step(theta, gradient, progress)
             values.append(float(objective))
             if self.clock.is_over():
                 break
-        return theta, state, sum(values) / len(values) if values else float("nan")
+        return theta, state, sum(values) / len(values) if values else math.nan
 
-    def _go_back(
-        self, good: tuple[Tensor, Any], epoch: int, optimiser: Optimiser, error: Exception
-    ) -> tuple[Tensor, Any]:
+    def _go_back(self, epoch: int, optimiser: Optimiser, error: FactorisationError) -> tuple[Tensor, Any]:
+        """The last θ and state that worked, and smaller steps from there.
+
+        Of running sums that have drifted from their sites, making them anew is cure enough the first time.
+        """
         self.failures += 1
-        if self.failures > MAX_FAILURES:
-            raise TrainingError(
-                f"training failed {MAX_FAILURES} times in a row ({error}). Try scaling='standard', a larger noise, "
-                "a smaller learning_rate or damping, or fewer inducing points."
-            ) from error
-        self.scale *= 0.5
-        optimiser.shrink()
-        self.note(epoch, float("nan"), optimiser.size(), f"went back: {error}")
-        theta, state = good
-        return theta, self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+        if self.plan.batch_size is None or self.failures > 1:
+            self.scale *= 0.5
+            optimiser.shrink()
+        self.note(epoch, math.nan, optimiser.size(), f"went back: {error}")
+        if self.failures >= MAX_FAILURES:
+            raise self.failure() from error
+        theta, state = self._good
+        return theta, self._refreshed(theta, state)
 
-    def _sweep(self, prior: Prior, state: Any, damping: float) -> Any:
+    def _refreshed(self, theta: Tensor, state: Any) -> Any:
+        """The state with its sums made anew; in training on all rows every update does that itself."""
+        if self.plan.batch_size is None:
+            return state
+        return self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+
+    def _all_rows(self, prior: Prior) -> Rows | None:
+        """The blocks of all rows, made once for many sweeps; None where there are batches."""
+        return prior.rows(self.data.X) if self.plan.batch_size is None else None
+
+    def _sweep(self, prior: Prior, rows: Rows | None, state: Any, damping: float) -> Any:
         for batch in self.data.in_order(self.plan.batch_size):
-            state = self._safe_update(prior, state, batch, damping)
+            of_batch = prior.rows(batch.X) if rows is None else rows
+            state = self.method.update(prior, of_batch, state, batch, damping * self.scale)
         return state
-
-    def _safe_update(self, prior: Prior, state: Any, batch: Batch, damping: float) -> Any:
-        return self.method.update(prior, prior.rows(batch.X), state, batch, damping * self.scale)
 
     def _prior(self, theta: Tensor) -> Prior:
         return self.model.prior(theta.detach())

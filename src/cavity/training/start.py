@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 from cavity.inducing import choose_inducing
 from cavity.kernels import Kernel
 from cavity.kernels.base import log_start
+from cavity.numerics.limits import LEAST_LENGTHSCALE
 from cavity.training.hyper import KERNEL, Model
 
 Array = NDArray[np.float64]
@@ -46,14 +47,13 @@ def start_model(
     return Model(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
 
 
-def start_lengthscale(X: Array, rng: np.random.Generator) -> float:
-    """√(median distance between rows), of at most a thousand of them; 1 where all are equal (as the authors)."""
+def median_distance(X: Array, rng: np.random.Generator) -> float:
+    """The median distance between rows, of at most a thousand of them; 1 where all are equal."""
     if len(X) > MEDIAN_ROWS:
         X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
     size = np.abs(X).max()
     distances = pdist(X / size) * size if len(X) > 1 and size > 0 else np.zeros(1)
-    median = float(np.median(distances)) or float(distances.max()) or 1.0
-    return median**0.5
+    return max(float(np.median(distances)) or float(distances.max()) or 1.0, LEAST_LENGTHSCALE)
 
 
 def start_inducing(
@@ -67,5 +67,5 @@ def start_inducing(
 ) -> Array:
     """Inducing points (C, M, D): the given ones (scaled), or chosen from the rows."""
     if given is None:
-        return choose_inducing(X, y, n_classes, n_inducing, how, rng)
+        return choose_inducing(X, y, n_classes, n_inducing, "random" if how == "paper" else how, rng)
     return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()

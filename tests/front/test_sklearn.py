@@ -1,0 +1,297 @@
+"""The classifier as a scikit-learn estimator: its checks, its tools, and the contract of the fitted attributes."""
+
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cavity.training.loop
+from cavity import GPClassifier
+from cavity.kernels import RBF, Kernel
+
+BOTH = pytest.mark.parametrize("method", ["ep", "sep"])
+X_IRIS, Y_IRIS = load_iris(return_X_y=True)
+SPECIES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def quick(method: str = "sep", **changes) -> GPClassifier:
+    """Small and short, on one device, with a seed."""
+    return GPClassifier(method, **({"n_inducing": 10, "max_epochs": 30, "random_state": 0, "device": "cpu"} | changes))
+
+
+def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    return make_blobs(n_rows, centers=4.0 * np.eye(n_classes)[:, :3], cluster_std=1.0, random_state=seed)
+
+
+# --- scikit-learn's own checks ---
+
+
+@parametrize_with_checks([GPClassifier("ep", max_epochs=20), GPClassifier("sep", max_epochs=20)])
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([GPClassifier("ep"), GPClassifier("sep")])
+def test_checks_of_scikit_learn_at_default_settings(estimator, check):
+    check(estimator)
+
+
+# --- its tools ---
+
+
+@BOTH
+def test_cross_validation(method):
+    assert cross_val_score(quick(method), X_IRIS, Y_IRIS, cv=3).mean() > 0.93
+    p = cross_val_predict(quick(method), X_IRIS, Y_IRIS, cv=3, method="predict_proba")
+    assert p.shape == (150, 3)
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-12)
+
+
+@BOTH
+def test_grid_search_in_a_pipeline(method):
+    """A noise of a million drowns every function, so the search has something to find."""
+    pipeline = make_pipeline(StandardScaler(), quick(method, scaling=None, learn_kernel=False))
+    grid = {"gpclassifier__noise": [0.1, 1e6], "gpclassifier__kernel": [RBF(1.0)]}
+    search = GridSearchCV(pipeline, grid, scoring="neg_log_loss", cv=3).fit(X_IRIS, SPECIES[Y_IRIS])
+    assert search.best_params_["gpclassifier__noise"] == 0.1
+    assert search.best_score_ > -0.3
+    assert set(search.predict(X_IRIS)) == set(SPECIES)
+
+
+@BOTH
+def test_clone_and_params(method):
+    original = quick(method, kernel=RBF(2.0), class_weight={0: 1.0}, priors={"noise": (0.1, 1.0)})
+    copy = clone(original)
+    assert copy is not original
+    params, copied = original.get_params(), copy.get_params()
+    assert params.keys() == copied.keys()
+    assert {k: v for k, v in params.items() if k != "kernel"} == {k: v for k, v in copied.items() if k != "kernel"}
+    assert repr(copied["kernel"]) == repr(params["kernel"])
+    assert copy.set_params(method="ep", noise=3.0).get_params()["noise"] == 3.0
+    assert original.noise is None
+
+
+@BOTH
+def test_before_fit_there_is_nothing_to_predict(method):
+    with pytest.raises(NotFittedError):
+        quick(method).predict(X_IRIS)
+
+
+# --- labels and weights ---
+
+
+@BOTH
+def test_string_labels_and_two_classes(method):
+    y = np.where(Y_IRIS == 2, "virginica", "other")
+    classifier = quick(method).fit(X_IRIS, y)
+    assert classifier.classes_.tolist() == ["other", "virginica"]
+    assert classifier.predict_proba(X_IRIS).shape == (150, 2)
+    assert classifier.score(X_IRIS, y) > 0.93
+    assert set(classifier.predict(X_IRIS)) == {"other", "virginica"}
+
+
+@BOTH
+def test_balanced_weights_help_the_rare_class(method):
+    X, y = make_blobs([190, 10], centers=[[0.0, 0.0], [1.5, 0.0]], random_state=0)
+    plain, balanced = quick(method).fit(X, y), quick(method, class_weight="balanced").fit(X, y)
+    assert balanced.predict_proba(X)[:, 1].mean() > plain.predict_proba(X)[:, 1].mean() + 0.1
+    weight = np.where(y == 0, 100 / 190, 10.0)
+    by_row = quick(method).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(by_row.predict_proba(X), balanced.predict_proba(X), atol=1e-8)
+
+
+@BOTH
+@pytest.mark.parametrize(("weights", "message"), [
+    ({0: -1.0}, "class_weight"), ({0: np.nan}, "class_weight"), ({0: np.inf}, "class_weight"), ("even", "class_weight"),
+])  # fmt: skip
+def test_class_weights_that_make_no_sense(method, weights, message):
+    with pytest.raises(ValueError, match=message):
+        quick(method, class_weight=weights).fit(X_IRIS, Y_IRIS)
+
+
+@BOTH
+def test_weights_beyond_whole_numbers_are_refused(method):
+    with pytest.raises(ValueError, match="sample_weight"):
+        quick(method).fit(X_IRIS, Y_IRIS, sample_weight=np.full(150, 1e15))
+
+
+# --- frames ---
+
+
+@BOTH
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_bring_their_feature_names(method, frame):
+    names = ["sepal length", "sepal width", "petal length", "petal width"]
+    table = frame(dict(zip(names, X_IRIS.T, strict=True)))
+    classifier = quick(method).fit(table, SPECIES[Y_IRIS])
+    assert classifier.feature_names_in_.tolist() == names
+    assert (classifier.predict(table) == SPECIES[Y_IRIS]).mean() > 0.93
+    np.testing.assert_array_equal(
+        classifier.predict_proba(table), quick(method).fit(X_IRIS, SPECIES[Y_IRIS]).predict_proba(X_IRIS)
+    )
+    with pytest.raises(ValueError, match=r"[Ff]eature names"):
+        classifier.predict(table[names[::-1]])
+
+
+# --- what fit leaves ---
+
+
+@BOTH
+def test_fitted_attributes(method):
+    X = X_IRIS * [1.0, 10.0, 100.0, 1000.0]
+    classifier = quick(method).fit(X, SPECIES[Y_IRIS])
+    C, M, D = 3, 10, 4
+    assert classifier.classes_.tolist() == SPECIES.tolist()
+    assert classifier.n_features_in_ == D
+    assert not hasattr(classifier, "feature_names_in_")
+    assert isinstance(classifier.kernel_, Kernel)
+    assert classifier.kernel_.lengthscale.shape == (C, D)
+    assert classifier.noise_.shape == (C,)
+    assert (classifier.noise_ > 0).all()
+    assert classifier.inducing_points_.shape == (C, M, D)
+    middle, reach = X.mean(0), np.ptp(X, axis=0)
+    assert (np.abs(classifier.inducing_points_ - middle) < 2 * reach).all()  # in units of X
+    assert (np.ptp(classifier.inducing_points_, axis=1) > 0.2 * reach).all()
+    assert classifier.posterior_.mean.shape == (C, M)
+    assert classifier.posterior_.cov.shape == (C, M, M)
+    np.testing.assert_allclose(classifier.posterior_.cov, classifier.posterior_.cov.mT)
+    assert (np.linalg.eigvalsh(classifier.posterior_.cov) > 0).all()
+    assert -150 * np.log(3) < classifier.log_marginal_likelihood_ < 0  # better than guessing
+    assert 1 <= classifier.n_iter_ <= 30
+    assert len(classifier.history_) >= classifier.n_iter_
+    assert {"objective", "seconds", "rate", "damping", "event"} <= set(classifier.history_[0])
+    assert classifier.history_[-1]["objective"] > classifier.history_[0]["objective"]
+
+
+@BOTH
+def test_latent_and_uncertainty(method):
+    classifier = quick(method).fit(X_IRIS, Y_IRIS)
+    mean, var = classifier.latent(X_IRIS[:7])
+    assert mean.shape == var.shape == (7, 3)
+    assert (var > classifier.noise_).all()
+    assert (mean.argmax(1) == classifier.predict(X_IRIS[:7])).all()
+    inside, outside = classifier.uncertainty(X_IRIS[:1]), classifier.uncertainty(X_IRIS[:1] + 1e3)
+    assert outside.total > inside.total
+    assert outside.epistemic > inside.epistemic
+
+
+@BOTH
+def test_pickle(method):
+    classifier = quick(method).fit(X_IRIS, Y_IRIS)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(X_IRIS), classifier.predict_proba(X_IRIS))
+
+
+@BOTH
+@pytest.mark.parametrize("batch_size", [None, 40])
+def test_a_seed_fixes_everything(method, batch_size):
+    settings = {"batch_size": batch_size, "init": "random", "max_epochs": 5}
+    a, b = (quick(method, **settings).fit(X_IRIS, Y_IRIS) for _ in range(2))
+    other = quick(method, **settings | {"random_state": 1}).fit(X_IRIS, Y_IRIS)
+    np.testing.assert_array_equal(a.predict_proba(X_IRIS), b.predict_proba(X_IRIS))
+    assert (a.predict_proba(X_IRIS) != other.predict_proba(X_IRIS)).any()
+    generator = quick(method, **settings | {"random_state": np.random.RandomState(0)}).fit(X_IRIS, Y_IRIS)
+    np.testing.assert_array_equal(a.predict_proba(X_IRIS), generator.predict_proba(X_IRIS))
+
+
+# --- what it says while it works ---
+
+
+@BOTH
+def test_silent_unless_asked(method, capfd):
+    quick(method).fit(X_IRIS, Y_IRIS).predict(X_IRIS)
+    assert capfd.readouterr() == ("", "")
+
+
+@BOTH
+def test_verbose_shows_a_bar_on_stderr(method, capfd):
+    quick(method, verbose=1).fit(X_IRIS, Y_IRIS)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"cavity {method}" in err
+    assert re.search(r"objective=-\d", err)
+
+
+@BOTH
+def test_more_verbose_writes_every_epoch(method, capfd):
+    classifier = quick(method, verbose=2, max_epochs=4).fit(X_IRIS, Y_IRIS)
+    assert "".join(capfd.readouterr()).count("objective -") == classifier.n_iter_ == 4
+
+
+@BOTH
+def test_ctrl_c_stops_the_training(method, monkeypatch):
+    def interrupt(self, *args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cavity.training.loop.Trainer, "evaluate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        quick(method).fit(X_IRIS, Y_IRIS)
+
+
+# --- streams ---
+
+
+def test_a_stream_comes_close_to_training_on_all_rows():
+    X, y = blobs(1200)
+    X_new, y_new = blobs(600, seed=1)
+    stream = quick(max_epochs=60)
+    for chunk in np.split(np.arange(1200), 6):
+        stream.partial_fit(X[chunk], y[chunk], classes=[0, 1, 2])
+    whole = quick(max_epochs=60).fit(X, y)
+    nll = [-c.predict_log_proba(X_new)[np.arange(600), y_new].mean() for c in (stream, whole)]
+    assert stream.score(X_new, y_new) > whole.score(X_new, y_new) - 0.02
+    assert nll[0] < nll[1] + 0.1
+    assert stream.n_iter_ == len(stream.history_) == 6
+
+
+def test_a_stream_goes_on_after_fit_and_learns():
+    """`fit` sees no row of the third class near its second cloud; the stream brings them."""
+    X, y = blobs(300)
+    new_cloud = np.random.default_rng(2).normal([-6.0, -6.0, -6.0], 0.5, (60, 3))
+    classifier = quick().fit(X, y)
+    before = classifier.predict_proba(new_cloud)[:, 2].mean()
+    classifier.partial_fit(new_cloud, np.full(60, 2))
+    assert classifier.predict_proba(new_cloud)[:, 2].mean() > before + 0.1
+    assert classifier.score(X, y) > 0.9
+
+
+def test_the_first_piece_must_name_the_classes():
+    X, y = blobs(60)
+    with pytest.raises(ValueError, match="classes"):
+        quick().partial_fit(X[y == 0], y[y == 0])
+    with pytest.raises(ValueError, match="classes"):
+        quick().partial_fit(X, y, classes=[0, 1])
+    classifier = quick().partial_fit(X[y == 0], y[y == 0], classes=[0, 1, 2])
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"y holds the label .*7"):
+        classifier.partial_fit(X, np.full(60, 7))
+    with pytest.raises(ValueError, match="classes"):
+        classifier.partial_fit(X, y, classes=[0, 1, 2, 3])
+
+
+def test_ep_has_no_stream():
+    assert hasattr(quick("sep"), "partial_fit")
+    assert not hasattr(quick("ep"), "partial_fit")
+    with pytest.raises(AttributeError) as raised:
+        quick("ep").partial_fit(X_IRIS, Y_IRIS)
+    assert "method='sep'" in f"{raised.value} {raised.value.__cause__}"
+
+
+def test_no_old_stream_after_a_fit_by_ep():
+    """A stream from an earlier fit belongs to another scaling and other inducing points."""
+    classifier = quick("sep").fit(100 * X_IRIS[:, :2], Y_IRIS)
+    classifier.set_params(method="ep").fit(X_IRIS, Y_IRIS)
+    classifier.set_params(method="sep").partial_fit(X_IRIS, Y_IRIS, classes=[0, 1, 2])
+    assert classifier.n_iter_ == 1
+    assert classifier.score(X_IRIS, Y_IRIS) > 0.8

@@ -1,0 +1,152 @@
+"""Batched linear algebra: Cholesky with jitter where it is needed, triangular inverses, distances."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.numerics.linalg import (
+    LARGEST_JITTER,
+    FactorisationError,
+    cholesky,
+    columns_squared,
+    inverse_lower,
+    squared_distances,
+    sum_to,
+    symmetrise,
+)
+
+
+def random(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+def positive_definite(n_classes=3, size=5):
+    A = random(n_classes, size, size)
+    return A @ A.mT + 0.1 * torch.eye(size, dtype=A.dtype)
+
+
+def with_eigenvalue(value, size=4):
+    """Symmetric, mean diagonal 1 to within `value`, all eigenvalues 4/3 but one."""
+    Q, _ = torch.linalg.qr(random(size, size, seed=1))
+    return Q @ torch.diag(torch.tensor([4 / 3] * (size - 1) + [value], dtype=Q.dtype)) @ Q.T
+
+
+# --- Cholesky ---
+
+
+def test_a_positive_definite_batch_needs_no_jitter():
+    A = positive_definite()
+    L, jitter = cholesky(A)
+    torch.testing.assert_close(L @ L.mT, A)
+    assert torch.equal(L, L.tril())
+    assert torch.equal(jitter, torch.zeros(3, dtype=A.dtype))
+
+
+def test_a_single_matrix_needs_no_class_axis():
+    L, jitter = cholesky(positive_definite()[0])
+    assert L.shape == (5, 5)
+    assert jitter.shape == ()
+
+
+def test_jitter_goes_to_the_failing_classes_only_and_is_reported():
+    good = positive_definite()
+    A = torch.stack([good[0], torch.ones(5, 5, dtype=good.dtype), good[1]])
+    L, jitter = cholesky(A)
+    assert jitter[0] == jitter[2] == 0
+    assert 0 < jitter[1] <= LARGEST_JITTER
+    assert torch.equal(L[[0, 2]], torch.linalg.cholesky(A[[0, 2]]))
+    torch.testing.assert_close(L @ L.mT, A + jitter[:, None, None] * torch.eye(5, dtype=A.dtype), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("negative", [1e-9, 1e-6, 1e-4])
+def test_jitter_grows_no_further_than_tenfold_past_what_is_needed(negative):
+    _, jitter = cholesky(with_eigenvalue(-negative))
+    assert negative * 0.99 < jitter < 10.5 * negative
+
+
+def test_each_failing_class_stops_at_its_own_jitter():
+    _, jitter = cholesky(torch.stack([with_eigenvalue(-1e-9), with_eigenvalue(-1e-5)]))
+    assert jitter[0] < 2e-8 < jitter[1]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_jitter_scales_with_the_diagonal(scale):
+    _, jitter = cholesky(scale * with_eigenvalue(-1e-6))
+    assert 0.99e-6 < jitter / scale < 1.05e-5
+
+
+@pytest.mark.parametrize(("bad", "column"), [(math.nan, 2), (math.nan, 1), (math.inf, 1), (-math.inf, 2)])
+def test_a_number_that_is_not_finite_is_told_from_a_matrix_that_is_not_positive_definite(bad, column):
+    A = positive_definite()
+    A[1, 2, column] = A[1, column, 2] = bad
+    with pytest.raises(FactorisationError, match="NaN or infinity"):
+        cholesky(A)
+
+
+def test_a_matrix_far_from_positive_definite_raises_and_says_how_many():
+    A = positive_definite()
+    A[0] -= 100 * torch.eye(5, dtype=A.dtype)
+    with pytest.raises(FactorisationError, match="1 of 3 covariance matrices are not positive definite"):
+        cholesky(A)
+
+
+# --- The rest ---
+
+
+def test_inverse_lower():
+    L, _ = cholesky(positive_definite())
+    inverse = inverse_lower(L)
+    torch.testing.assert_close(inverse @ L, torch.eye(5, dtype=L.dtype).expand(3, 5, 5), rtol=0, atol=1e-13)
+    assert torch.equal(inverse, inverse.tril())
+
+
+def test_columns_squared_against_loops():
+    A = random(2, 3, 4)
+    expected = [[sum(float(A[k, m, i]) ** 2 for m in range(3)) for i in range(4)] for k in range(2)]
+    np.testing.assert_allclose(columns_squared(A), expected, rtol=1e-14)
+
+
+def test_symmetrise():
+    A = random(2, 3, 3)
+    S = symmetrise(A)
+    assert torch.equal(S, S.mT)
+    torch.testing.assert_close(2 * S - A, A.mT)
+
+
+@pytest.mark.parametrize(("z_axis", "x_axis"), [(1, 1), (3, 1), (1, 3), (3, 3)])
+def test_squared_distances_against_loops(z_axis, x_axis):
+    Z, X = random(z_axis, 4, 2), random(x_axis, 5, 2, seed=1)
+    found = squared_distances(Z, X)
+    assert found.shape == (max(z_axis, x_axis), 4, 5)
+    for k in range(len(found)):
+        z, x = Z[min(k, z_axis - 1)].numpy(), X[min(k, x_axis - 1)].numpy()
+        expected = [[np.sum((a - b) ** 2) for b in x] for a in z]
+        np.testing.assert_allclose(found[k], expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("offset", [1e6, -1e9])
+def test_squared_distances_far_from_the_origin(offset):
+    """Quarters are exact at these offsets; squares of the coordinates are not."""
+    Z, X = (random(1, 6, 3, seed=s).mul(4).round().div(4) for s in (0, 1))
+    near, far = squared_distances(Z, X), squared_distances(Z + offset, X + offset)
+    torch.testing.assert_close(far, near, rtol=1e-12, atol=1e-12)
+
+
+def test_squared_distances_are_never_negative():
+    Z = random(2, 50, 3)
+    assert squared_distances(Z, Z).min() >= 0
+
+
+def test_squared_distances_have_exact_gradients():
+    """The centre is a constant for autograd: the distances do not depend on it."""
+    Z, X = random(2, 3, 2).requires_grad_(), random(1, 4, 2, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(squared_distances, (Z, X))
+
+
+def test_sum_to_is_the_adjoint_of_broadcasting():
+    small, large = random(1, 2, 3), random(4, 2, 3, seed=1)
+    inner = (small.expand(4, 2, 3) * large).sum()
+    torch.testing.assert_close((small * sum_to(large, small.shape)).sum(), inner)
+    assert sum_to(large, large.shape) is large

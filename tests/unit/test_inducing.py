@@ -1,0 +1,351 @@
+"""The sparse prior and Gaussians over the inducing values, against dense formulas in u-space."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.problems import random_problem
+from tests.reference import oracle
+
+from cavity.inducing import (
+    Gradient,
+    Posterior,
+    Prior,
+    Rows,
+    Whitened,
+    choose_inducing,
+    prior_mismatch,
+    sum_of_sites,
+)
+from cavity.kernels import RBF
+from cavity.numerics.limits import least_diagonal
+
+PROBLEM = random_problem(seed=1, n_rows=9)
+C, M = PROBLEM.Z.shape[:2]
+
+
+@pytest.fixture(scope="module")
+def dense():
+    """K, υ and s of the rows, from the loop oracle."""
+    return oracle.prior(PROBLEM.X, *PROBLEM.hyper)
+
+
+@pytest.fixture
+def prior():
+    return PROBLEM.prior()
+
+
+def random_sites(seed=0, n_classes=C, size=M):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((n_classes, size, size))
+    return torch.from_numpy(A @ A.transpose(0, 2, 1)), torch.from_numpy(rng.standard_normal((n_classes, size)))
+
+
+# --- Prior ---
+
+
+def test_rows_against_loops(prior, dense):
+    """W = L⁻¹k(Z,X), s = κ − ‖w‖² (eqs. 4, 5); υ = L⁻ᵀw."""
+    K, upsilon, s = dense
+    rows = prior.rows(torch.from_numpy(PROBLEM.X))
+    np.testing.assert_allclose(prior.K, K, rtol=1e-13)
+    np.testing.assert_allclose(prior.L @ prior.L.mT, K, rtol=1e-13)
+    np.testing.assert_allclose(prior.L_inverse.mT @ rows.W, upsilon.transpose(0, 2, 1), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(rows.s, s, rtol=1e-10)
+    np.testing.assert_allclose(rows.kappa, np.repeat((PROBLEM.variance + PROBLEM.noise)[:, None], 9, 1), rtol=1e-14)
+    assert prior.jitter == 0
+
+
+def test_noise_stands_on_k_and_kappa_but_not_between_rows_and_inducing_points(prior):
+    quiet = Prior(prior.kernel, prior.params, prior.log_noise - 700, prior.Z, C)
+    at_inducing = torch.from_numpy(PROBLEM.Z[0])
+    loud, silent = prior.rows(at_inducing), quiet.rows(at_inducing)
+    noise = torch.from_numpy(PROBLEM.noise)
+    assert torch.equal(loud.cross, silent.cross)
+    torch.testing.assert_close(loud.kappa - silent.kappa, noise[:, None].expand(C, M))
+    torch.testing.assert_close(prior.K - quiet.K, torch.diag_embed(noise[:, None].expand(C, M)))
+
+
+def test_shared_kernel_and_points_equal_repeated_ones():
+    params = {"log_lengthscale": torch.tensor([[0.1, 0.4]]).double(), "log_variance": torch.tensor([0.3]).double()}
+    noise, Z = torch.tensor([-1.5]).double(), torch.from_numpy(PROBLEM.Z[:1])
+    shared = Prior(RBF(), params, noise, Z, C)
+    repeated = Prior(
+        RBF(), {k: v.expand(C, *v.shape[1:]) for k, v in params.items()}, noise.expand(C), Z.expand(C, -1, -1), C
+    )
+    X = torch.from_numpy(PROBLEM.X)
+    one, many = shared.rows(X), repeated.rows(X)
+    assert len(one.W) == 1
+    assert one.s.shape == many.s.shape == (C, 9)
+    torch.testing.assert_close(one.W.expand_as(many.W), many.W)
+    torch.testing.assert_close(one.s, many.s)
+    T, t = random_sites()
+    for a, b in zip(shared.whiten(T, t), repeated.whiten(T, t), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_without_noise_the_diagonal_gets_its_least_weight(dtype):
+    """All inducing points equal and noise 0: K has rank one, and only the floor makes it a covariance."""
+    Z = torch.from_numpy(np.repeat(PROBLEM.Z[:, :1], M, axis=1))
+    model = PROBLEM.prior()
+    prior = Prior(model.kernel, model.params, torch.full((C,), -math.inf).double(), Z, C, dtype)
+    expected = torch.from_numpy(PROBLEM.variance * least_diagonal(dtype))
+    added = (prior.L @ prior.L.mT - prior.K).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(added, expected[:, None].expand(C, M), rtol=1e-6, atol=0)
+    assert prior.jitter == 0  # the floor was enough
+    rows = prior.rows(torch.cat([torch.from_numpy(PROBLEM.X), Z[0]]))
+    assert torch.isfinite(rows.W).all()
+    assert (rows.s > 0).all()
+
+
+def test_a_conditional_variance_that_rounding_makes_negative_is_floored():
+    """400 equal inducing points, one of them a row, single precision: κ − ‖w‖² is below the rounding of ‖w‖²."""
+    kernel = RBF(0.37, np.array([0.3, 1.7, 2.9]))
+    Z = torch.tensor([0.3, 0.7]).double().expand(3, 400, 2)
+    prior = Prior(kernel, kernel.start(3, 2, 1.0), torch.full((3,), -math.inf).double(), Z, 3, torch.float32)
+    rows = prior.rows(Z[0, :1])
+    assert (rows.kappa - rows.W.square().sum(1)).min() < 0
+    assert rows.s.min() > 0
+
+
+def test_the_floor_fills_up_what_is_missing_and_nothing_more(prior):
+    """Noise at half the floor gets the other half; noise above it gets nothing."""
+    least = least_diagonal(torch.float64)
+    for share, added in ((0.5, 0.5), (2.0, 0.0)):
+        log_noise = torch.log(share * least * torch.from_numpy(PROBLEM.variance))
+        low = Prior(prior.kernel, prior.params, log_noise, prior.Z, C)
+        found = (low.L @ low.L.mT - low.K).diagonal(dim1=-2, dim2=-1) / torch.from_numpy(PROBLEM.variance)[:, None]
+        torch.testing.assert_close(found, torch.full_like(found, added * least), rtol=0, atol=1e-14)
+
+
+def test_whiten_and_unwhiten_undo_each_other(prior):
+    T, t = random_sites()
+    for first, second in ((prior.whiten, prior.unwhiten), (prior.unwhiten, prior.whiten)):
+        T_again, t_again = second(*first(T, t))
+        torch.testing.assert_close(T_again, T, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(t_again, t, rtol=1e-10, atol=1e-10)
+        assert torch.equal(T_again, T_again.mT)
+
+
+def test_whiten_against_its_formula(prior):
+    """LᵀTL and Lᵀt."""
+    T, t = random_sites()
+    S, r = prior.whiten(T, t)
+    for k in range(C):
+        L = prior.L[k].numpy()
+        np.testing.assert_allclose(S[k], L.T @ T[k].numpy() @ L, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(r[k], L.T @ t[k].numpy(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("shared", [(False, False), (True, False), (False, True), (True, True)])
+def test_pull_back_is_the_chain_rule_through_the_kernel_blocks(shared):
+    """Against autograd through Σ⟨adjoint, block⟩ with every block at the size of all classes."""
+    model = replace(PROBLEM, noise=np.array(0.2)).model(kernel=RBF(1.3, 2.0), shared=shared)
+    leaf, rng, X = model.start().requires_grad_(), np.random.default_rng(2), torch.from_numpy(PROBLEM.X)
+    shapes = (C, M, M), (C, M, 9), (C, 9)
+    gram, cross, kappa = (torch.from_numpy(rng.standard_normal(s)) for s in shapes)
+    prior = model.prior(leaf)
+    found = prior.pull_back(prior.rows(X), Gradient(gram, cross, kappa), leaf)
+    prior = model.prior(leaf)  # a graph of its own
+    L_inverse, rows = prior.L_inverse, prior.rows(X)
+    total = ((L_inverse.mT @ gram @ L_inverse) * prior.K).sum()
+    total = total + ((L_inverse.mT @ cross) * rows.cross).sum() + (kappa * rows.kappa).sum()
+    torch.testing.assert_close(found, torch.autograd.grad(total, leaf)[0], rtol=1e-10, atol=1e-10)
+
+
+def test_single_precision_touches_only_the_cross_covariance():
+    prior = PROBLEM.prior(dtype=torch.float32)
+    rows = prior.rows(torch.from_numpy(PROBLEM.X).float())
+    exact = PROBLEM.prior().rows(torch.from_numpy(PROBLEM.X))
+    assert prior.K.dtype == prior.L.dtype == rows.cross.dtype == rows.W.dtype == torch.float64
+    assert 0 < (rows.cross - exact.cross).abs().max() < 1e-6
+
+
+# --- Gaussians over u ---
+
+
+def dense_q(K, T, t):
+    """Mean and covariance with precision K⁻¹ + T and precision-mean t."""
+    cov = np.linalg.inv(np.linalg.inv(K) + T.numpy())
+    return np.einsum("kml,kl->km", cov, t.numpy()), cov
+
+
+def test_posterior_against_dense_formulas(prior, dense):
+    K, upsilon, s = dense
+    T, t = random_sites()
+    mean, cov = dense_q(K, T, t)
+    posterior = Posterior(prior, Whitened.from_sites(*prior.whiten(T, t)))
+    np.testing.assert_allclose(posterior.mean, mean, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(posterior.cov, cov, rtol=1e-9, atol=1e-11)
+    f_mean, f_var = posterior.marginals(torch.from_numpy(PROBLEM.X))
+    np.testing.assert_allclose(f_mean, np.einsum("knm,km->kn", upsilon, mean), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(f_var, s + np.einsum("knm,kml,knl->kn", upsilon, cov, upsilon), rtol=1e-9)
+
+
+def test_without_sites_q_is_the_prior(prior):
+    nothing = torch.zeros(C, M, M).double(), torch.zeros(C, M).double()
+    posterior = Posterior(prior, Whitened.from_sites(*nothing))
+    np.testing.assert_allclose(posterior.cov, prior.K, rtol=1e-12)
+    mean, var = posterior.marginals(torch.from_numpy(PROBLEM.X))
+    assert not mean.any()
+    torch.testing.assert_close(var, prior.rows(torch.from_numpy(PROBLEM.X)).kappa)  # s + ‖w‖² = κ
+
+
+def test_whitened_projections_and_covariance(prior):
+    S, r = random_sites()
+    q = Whitened.from_sites(S, r)
+    W = prior.rows(torch.from_numpy(PROBLEM.X)).W
+    a, h, V = q.project(W)
+    cov = torch.linalg.inv(torch.eye(M).double() + S)
+    torch.testing.assert_close(q.covariance(), cov, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(a, torch.einsum("kmn,kml,kl->kn", W, cov, r), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(h, torch.einsum("kmn,kml,kln->kn", W, cov, W), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(q.apply_covariance(V), cov @ W, rtol=1e-10, atol=1e-12)
+
+
+def test_log_normaliser_is_a_difference_of_dense_ones(prior, dense):
+    """g(q) − g(prior) of eq. (9)."""
+    T, t = random_sites()
+    S, r = prior.whiten(T, t)
+    found = Whitened.from_sites(S, r).log_normaliser(r)
+    for k, K in enumerate(dense[0]):
+        precision = np.linalg.inv(K)
+        expected = oracle.g((precision + T[k].numpy(), t[k].numpy())) - oracle.g((precision, np.zeros(M)))
+        assert float(found[k]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_prior_mismatch_is_the_gradient_of_the_log_normaliser(dense):
+    """Lᵀ (∂/∂K [g(q) − g(prior)]) L with T, t fixed in u-space: the first term of eq. (10)."""
+    T, t = random_sites()
+    K = torch.from_numpy(dense[0]).requires_grad_()
+    precision = torch.linalg.inv(K) + T
+    g = 0.5 * (t * torch.linalg.solve(precision, t)).sum() - 0.5 * (torch.logdet(precision) + torch.logdet(K)).sum()
+    (by_K,) = torch.autograd.grad(g, K)
+    L = torch.linalg.cholesky(K.detach())
+    q = Whitened.from_sites(L.mT @ T @ L, (L.mT @ t[..., None]).squeeze(-1))
+    torch.testing.assert_close(prior_mismatch(q), L.mT @ by_K @ L, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("axis", [1, C])
+def test_sum_of_sites_against_loops(prior, axis):
+    """Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i (eq. 8)."""
+    W = prior.rows(torch.from_numpy(PROBLEM.X)).W[:axis]
+    rng = np.random.default_rng(3)
+    precision, linear = (torch.from_numpy(rng.standard_normal((C, 9))) for _ in range(2))
+    S, r = sum_of_sites(W, precision, linear)
+    for k in range(C):
+        w = W[min(k, axis - 1)].numpy()
+        expected = sum(float(precision[k, i]) * np.outer(w[:, i], w[:, i]) for i in range(9))
+        np.testing.assert_allclose(S[k], expected, rtol=1e-12, atol=1e-13)
+        expected = sum(float(linear[k, i]) * w[:, i] for i in range(9))
+        np.testing.assert_allclose(r[k], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_posterior_on_a_device_leaves_the_graph_behind(prior):
+    model = PROBLEM.model()
+    leaf = model.start().requires_grad_()
+    there = Posterior(model.prior(leaf), Whitened.from_sites(*random_sites())).to(torch.device("cpu"))
+    assert not there.prior.Z.requires_grad
+    assert not any(value.requires_grad for value in there.prior.params.values())
+    assert isinstance(there.prior.rows(torch.from_numpy(PROBLEM.X)), Rows)
+
+
+# --- Where inducing points start ---
+
+HOW = ["kmeans", "kmeans-per-class", "random"]
+
+
+def clouds(n_rows=60, n_classes=3):
+    rng = np.random.default_rng(0)
+    y = np.arange(n_rows) % n_classes
+    return 4.0 * y[:, None] + rng.standard_normal((n_rows, 2)), y
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_inducing_points_lie_within_the_rows_and_follow_the_seed(how):
+    X, y = clouds()
+    Z, same, other = (choose_inducing(X, y, 3, 7, how, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert Z.shape == (3, 7, 2)
+    np.testing.assert_array_equal(Z, same)
+    assert not np.array_equal(Z, other)
+    assert (Z.min((0, 1)) >= X.min(0)).all()
+    assert (Z.max((0, 1)) <= X.max(0)).all()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_inducing_points_of_a_class_are_distinct(how):
+    X, y = clouds()
+    for Z in choose_inducing(X, y, 3, 12, how, np.random.default_rng(0)):
+        assert len(np.unique(Z, axis=0)) == 12
+
+
+def test_random_inducing_points_are_rows_drawn_for_each_class_apart():
+    X, y = clouds()
+    Z = choose_inducing(X, y, 3, 7, "random", np.random.default_rng(0))
+    rows = {tuple(x) for x in X}
+    assert all(tuple(z) in rows for z in Z.reshape(-1, 2))
+    assert not np.array_equal(Z[0], Z[1])
+
+
+def test_kmeans_points_are_the_same_for_every_class_and_near_the_rows():
+    X, y = clouds()
+    Z = choose_inducing(X, y, 3, 12, "kmeans", np.random.default_rng(0))
+    assert np.array_equal(Z[0], Z[1])
+    assert np.array_equal(Z[0], Z[2])
+
+    def mean_distance(points):
+        return np.linalg.norm(X[:, None] - points[None], axis=2).min(1).mean()
+
+    drawn = [choose_inducing(X, y, 3, 12, "random", np.random.default_rng(s))[0] for s in range(10)]
+    assert mean_distance(Z[0]) < min(mean_distance(points) for points in drawn)
+
+
+def test_half_of_the_points_per_class_come_from_its_rows():
+    X, y = clouds()
+    Z = choose_inducing(X, y, 3, 8, "kmeans-per-class", np.random.default_rng(0))
+    for k in range(3):
+        own = X[y == k]
+        assert (Z[k, :4] >= own.min(0)).all()
+        assert (Z[k, :4] <= own.max(0)).all()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_more_points_than_rows_gives_every_row(how):
+    X, y = clouds(n_rows=6)
+    Z = choose_inducing(X, y, 3, 50, how, np.random.default_rng(0))
+    assert Z.shape == (3, 6, 2)
+    if how != "kmeans-per-class":
+        for points in Z:
+            np.testing.assert_array_equal(np.unique(points, axis=0), np.unique(X, axis=0))
+
+
+@pytest.mark.parametrize("how", ["kmeans", "kmeans-per-class"])
+def test_duplicate_rows_count_once(how):
+    X, y = clouds(n_rows=6)
+    Z = choose_inducing(np.repeat(X, 10, axis=0), np.repeat(y, 10), 3, 50, how, np.random.default_rng(0))
+    assert Z.shape == (3, 6, 2)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_class_without_rows_gets_points_too(how):
+    X, y = clouds()
+    Z = choose_inducing(X, y, 4, 8, how, np.random.default_rng(0))
+    assert Z.shape == (4, 8, 2)
+    assert np.isfinite(Z).all()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_all_rows_equal(how):
+    Z = choose_inducing(np.ones((5, 2)), np.arange(5) % 2, 2, 3, how, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.unique(Z.reshape(-1, 2), axis=0), [[1.0, 1.0]])
+
+
+def test_kmeans_looks_at_a_sample_of_many_rows(monkeypatch):
+    monkeypatch.setattr("cavity.inducing.KMEANS_ROWS", 10)
+    monkeypatch.setattr("cavity.inducing.ROWS_PER_CENTRE", 0)
+    X, y = clouds()
+    Z = choose_inducing(X, y, 3, 50, "kmeans", np.random.default_rng(0))
+    assert Z.shape == (3, 10, 2)

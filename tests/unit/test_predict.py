@@ -1,0 +1,107 @@
+"""From q(u) to class probabilities and their uncertainty."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.problems import converge, random_problem
+from tests.reference import oracle
+
+from cavity import predict
+from cavity.inference import EP
+
+PROBLEM = random_problem(seed=5, n_rows=18)
+NEW = torch.from_numpy(np.random.default_rng(9).uniform(-4, 4, (40, 2)))
+
+
+def posterior(problem):
+    prior = problem.prior()
+    return EP().posterior(prior, converged(problem, prior))
+
+
+def converged(problem, prior):
+    state = converge(EP(), prior, problem.data(), tol=1e-8)
+    return EP().refresh(prior, state, problem.data().in_order(None))
+
+
+@pytest.fixture(scope="module")
+def q():
+    return posterior(PROBLEM)
+
+
+def test_probabilities_sum_to_one(q):
+    log_p = predict.log_probabilities(q, NEW)
+    assert log_p.shape == (40, 3)
+    np.testing.assert_allclose(np.exp(log_p).sum(1), 1, rtol=0, atol=1e-12)
+
+
+def test_probabilities_are_those_of_the_marginals(q):
+    """Eq. (11) by another quadrature."""
+    mean, var = predict.marginals(q, NEW)
+    assert mean.shape == var.shape == (40, 3)
+    expected = oracle.log_class_probabilities(mean, var)
+    np.testing.assert_allclose(predict.log_probabilities(q, NEW), expected, rtol=0, atol=1e-9)
+
+
+def test_marginals_include_the_noise(q):
+    """Far from all inducing points f is the prior: variance + noise."""
+    mean, var = predict.marginals(q, torch.full((1, 2), 1e3, dtype=torch.float64))
+    np.testing.assert_allclose(mean, 0, atol=1e-12)
+    np.testing.assert_allclose(var[0], PROBLEM.variance + PROBLEM.noise, rtol=1e-12)
+
+
+def test_uncertainty_parts_add_up_within_their_bounds(q):
+    found = predict.uncertainty(q, NEW)
+    np.testing.assert_allclose(found.aleatoric + found.epistemic, found.total, rtol=0, atol=1e-15)
+    for part in found:
+        assert part.shape == (40,)
+        assert (part >= 0).all()
+        assert (part <= math.log(3) + 1e-12).all()
+    p = np.exp(predict.log_probabilities(q, NEW))
+    np.testing.assert_allclose(found.total, -(p * np.log(p)).sum(1), rtol=1e-10)
+
+
+def test_aleatoric_part_against_random_draws():
+    """The mean entropy of the labels over noise-free latent functions; the noise is most of the variance here."""
+    noise = np.array([2.0, 3.0, 4.0])
+    q = posterior(replace(PROBLEM, noise=noise))
+    mean, var = predict.marginals(q, NEW[:3])
+    f = mean + np.sqrt(var - noise) * np.random.default_rng(0).standard_normal((200, 3, 3))
+    log_p = oracle.log_class_probabilities(f.reshape(-1, 3), np.broadcast_to(noise, (600, 3)))
+    entropy = -(np.exp(log_p) * log_p).sum(1).reshape(200, 3)
+    standard_error = entropy.std(0) / np.sqrt(200)
+    found = predict.uncertainty(q, NEW[:3]).aleatoric
+    assert (np.abs(found - entropy.mean(0)) < 4 * standard_error).all()
+    assert (standard_error < 0.02).all()
+
+
+def test_without_noise_nothing_is_aleatoric():
+    found = predict.uncertainty(posterior(replace(PROBLEM, noise=np.full(3, 1e-12))), NEW)
+    assert found.aleatoric.max() < 1e-3
+    assert found.epistemic.max() > 0.5
+
+
+def test_far_from_the_data_uncertainty_is_epistemic_and_total_is_highest(q):
+    far = predict.uncertainty(q, torch.full((1, 2), 1e3, dtype=torch.float64))
+    near = predict.uncertainty(q, torch.from_numpy(PROBLEM.X[:6]))
+    assert far.total[0] > near.total.mean()
+    assert far.epistemic[0] > far.aleatoric[0]
+
+
+def test_an_impossible_class_adds_no_entropy():
+    """log p = −∞ must not make 0 × ∞."""
+    mean = torch.tensor([[0.0], [-1e200]], dtype=torch.float64)
+    var = torch.ones(2, 1, dtype=torch.float64)
+    assert float(predict._entropy(mean, var)) == 0.0
+
+
+def test_chunks_do_not_show(q, monkeypatch):
+    monkeypatch.setattr(predict, "NODES", 16)
+    X = NEW[:10]
+    whole = predict.log_probabilities(q, X), *predict.uncertainty(q, X)
+    monkeypatch.setattr(predict, "CHUNK_ELEMENTS", 12 * 7)  # C · M = 12: seven rows at a time
+    assert [len(chunk) for chunk in predict._chunks(q, X)] == [7, 3]
+    for a, b in zip(whole, (predict.log_probabilities(q, X), *predict.uncertainty(q, X)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)

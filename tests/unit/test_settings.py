@@ -1,0 +1,188 @@
+"""The arguments: what each may be, what an error says, and the plan they amount to."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from tests.problems import random_problem
+
+from cavity import GPClassifier
+from cavity.kernels import RBF
+from cavity.settings import (
+    BATCH_SIZE,
+    FULL_BATCH_ROWS,
+    PRIORS,
+    check_arguments,
+    inducing_count,
+    make_optimiser,
+    make_plan,
+    prior_spec,
+)
+from cavity.training import Adam, AdaptiveRate
+
+# argument: values that it cannot take, and a word of what the error must say that it can
+BAD = {
+    "method": (["gp", "EP", None, 1], "'ep'"),
+    "n_inducing": ([0, -1, 0.0, 1.5, True, "10", None, math.nan], "positive int"),
+    "init": (["k-means", None], "'kmeans'"),
+    "share_kernel": (["yes", 2, None], "True"),
+    "share_inducing": (["yes", 2, None], "True"),
+    "learn_kernel": (["yes", None], "True"),
+    "learn_inducing": (["yes", None], "True"),
+    "priors": (["weak", {"amplitude": (1.0, 1.0)}, {"noise": 1.0}, {"noise": (0.1, 0.0)}, {"noise": (-1, 1.0)},
+                {"noise": (0.1, 1.0, 1.0, 1.0)}, {"spread": 0.0}, {"spread": (0.5,)}], "dict"),
+    "scaling": (["minmax", True], "'quantile'"),
+    "batch_size": ([0, 2.5, "all", True], "positive int"),
+    "max_epochs": ([0, -3, 1.5, None], "positive int"),
+    "max_seconds": ([0, -1.0, "10", math.inf], "positive number"),
+    "tol": ([-1e-3, None, math.nan], "at or above 0"),
+    "optimizer": (["sgd", None], "'adam'"),
+    "learning_rate": ([0.0, -0.1, math.nan], "positive number"),
+    "damping": ([0.0, 1.5, "half"], "(0, 1]"),
+    "updates": (["both", None], "'outer'"),
+    "device": ([0, None], "'cpu'"),
+    "dtype": (["float16", np.float64], "'float32'"),
+    "verbose": (["loud", None, 0.5], "silent"),
+}  # fmt: skip
+GOOD = {
+    "n_inducing": [1, 200, 0.1, 1.0, np.int64(5), np.float64(0.5)],
+    "priors": [None, "default", {}, {"lengthscale": (None, 0.5), "noise": (0.1, 2.0, math.inf), "spread": 0.3}],
+    "scaling": [None, "standard", "quantile", "auto"],
+    "batch_size": [None, "auto", 1, np.int64(64)],
+    "max_seconds": [None, 1, 0.5],
+    "tol": [0, 1e-3],
+    "damping": [None, 1, 0.1],
+    "verbose": [0, 1, 2, True],
+}
+
+
+def arguments(**changes):
+    """Not through the constructor: its types are checked in the test run."""
+    return GPClassifier().get_params(deep=False) | changes
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, (values, _) in BAD.items() for value in values])
+def test_an_error_names_the_argument_the_value_and_what_is_accepted(name, value):
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r}")) as raised:
+        check_arguments(arguments(**{name: value}))
+    assert BAD[name][1] in str(raised.value).partition("must be")[2]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in GOOD.items() for value in values])
+def test_what_is_accepted_passes(name, value):
+    check_arguments(arguments(**{name: value}))
+
+
+def test_defaults_pass():
+    check_arguments(arguments())
+    check_arguments(GPClassifier.paper().get_params(deep=False))
+
+
+def test_a_kernel_must_be_one():
+    check_arguments(arguments(kernel=RBF()))
+    with pytest.raises(TypeError, match=r"kernel='rbf' is a str; a cavity.kernels.Kernel or None is needed"):
+        check_arguments(arguments(kernel="rbf"))
+
+
+def test_combinations_that_contradict_each_other():
+    with pytest.raises(ValueError, match=r"updates='outer'.*batch_size=None"):
+        check_arguments(arguments(updates="outer", batch_size=10))
+    with pytest.raises(ValueError, match=r"optimizer='lbfgs'.*updates='outer'"):
+        check_arguments(arguments(optimizer="lbfgs"))
+
+
+# --- The plan ---
+
+
+def plan(n_rows=100, **changes):
+    return make_plan(arguments(**changes), n_rows, 7)
+
+
+def test_auto_batches_start_where_data_are_large():
+    assert plan(FULL_BATCH_ROWS).plan.batch_size is None
+    assert plan(FULL_BATCH_ROWS + 1).plan.batch_size == BATCH_SIZE
+    assert plan(FULL_BATCH_ROWS + 1, updates="outer").plan.batch_size is None
+
+
+def test_a_batch_of_everything_is_no_batch():
+    assert plan(100, batch_size=100).plan.batch_size is None
+    assert plan(100, batch_size=99).plan.batch_size == 99
+
+
+def test_optimizer_follows_the_updates():
+    assert plan().optimizer == "adam"
+    assert plan(updates="outer").optimizer == "lbfgs"
+    assert plan(updates="outer", optimizer="adam").optimizer == "adam"
+
+
+def test_what_is_given_is_kept():
+    choice = plan(updates="inner-exact", max_epochs=3, max_seconds=2.0, tol=0.5, damping=0.3, learning_rate=0.7)
+    found = choice.plan
+    assert (found.updates, found.max_epochs, found.max_seconds, found.tol) == ("inner-exact", 3, 2.0, 0.5)
+    assert (found.damping, choice.learning_rate, found.seed) == (0.3, 0.7, 7)
+
+
+def test_nothing_to_learn_asks_for_a_tight_fixed_point():
+    fixed = plan(learn_kernel=False, learn_inducing=False).plan
+    assert fixed.sweep_tol <= 1e-9
+    assert fixed.max_epochs >= 1000
+    assert plan(learn_kernel=False).plan.sweep_tol > fixed.sweep_tol
+
+
+def test_paper_settings_in_full_batch():
+    """Damping 0.5 × 0.99 an iteration, rates from 0.01, 249 steps, no priors."""
+    paper = GPClassifier.paper("ep", n_inducing=0.1)
+    choice = make_plan(paper.get_params(deep=False), 5000, 0)
+    assert (choice.plan.damping, choice.plan.damping_decay, choice.plan.batch_size) == (0.5, 0.99, None)
+    assert (choice.optimizer, choice.learning_rate, choice.plan.tol) == ("paper", 0.01, 0.0)
+    assert choice.plan.max_epochs == 249
+    assert (paper.priors, paper.scaling) == (None, "standard")
+    optimiser = make_optimiser(choice, random_problem().model())
+    assert isinstance(optimiser, AdaptiveRate)
+
+
+def test_paper_settings_in_batches():
+    """Damping 1, Adam with 1e-3 and no decay."""
+    choice = make_plan(GPClassifier.paper(batch_size=200).get_params(deep=False), 5000, 0)
+    assert (choice.plan.damping, choice.plan.damping_decay, choice.plan.batch_size) == (1.0, 1.0, 200)
+    assert choice.learning_rate == 1e-3
+    model = random_problem().model()
+    optimiser, theta = make_optimiser(choice, model), model.start()
+    assert isinstance(optimiser, Adam)
+    steps = [float((optimiser.step(theta, theta + 10, progress) - theta).abs().max()) for progress in (0.0, 1.0)]
+    assert steps == pytest.approx([1e-3, 1e-3], rel=1e-6)
+
+
+def test_paper_changes_override():
+    assert GPClassifier.paper(noise=0.3).noise == 0.3
+
+
+def test_paper_rate_of_a_length_scale():
+    """The authors move log(1/ℓ²): rate 0.01 there is a step of a quarter of it in log ℓ."""
+    model = random_problem().model()
+    optimiser = make_optimiser(make_plan(GPClassifier.paper().get_params(deep=False), 100, 0), model)
+    moved = model.split(optimiser.step(model.start(), model.start() * 0 + 1.0, 0.0) - model.start())
+    assert float(moved["kernel.log_lengthscale"].max()) == pytest.approx(0.0025)
+    for name in ("kernel.log_variance", "log_noise", "Z"):
+        assert float(moved[name].max()) == pytest.approx(0.01)
+
+
+def test_default_adam_decays():
+    model = random_problem().model()
+    optimiser, theta = make_optimiser(plan(), model), model.start()
+    first, last = (float((optimiser.step(theta, theta + 10, p) - theta).abs().max()) for p in (0.0, 1.0))
+    assert last < 0.05 * first
+
+
+def test_prior_spec():
+    assert prior_spec(None) == {}
+    assert prior_spec("default") == PRIORS
+    assert prior_spec({"noise": (0.1, 1.0)}) == {"noise": (0.1, 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("given", "n_rows", "expected"), [(50, 10, 50), (0.1, 99, 10), (1.0, 30, 30), (1, 30, 1), (1e-3, 99, 1)]
+)
+def test_inducing_count(given, n_rows, expected):
+    assert inducing_count(given, n_rows) == expected

@@ -1,0 +1,153 @@
+"""The scalar algebra of one factor: cavity, tilted distribution, new site."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+
+from cavity.sites import Cavity, Site, cavity, collect, log_cavity_ratio, new_site, of_own_class, tilted
+
+N_CLASSES, N_ROWS = 3, 5
+
+
+def scalar(x):
+    return torch.full((1, 1), x, dtype=torch.float64)
+
+
+def random(*shape, seed=0, low=-1.0, high=1.0):
+    return torch.from_numpy(np.random.default_rng(seed).uniform(low, high, shape))
+
+
+@pytest.fixture
+def own():
+    y = torch.tensor([2, 0, 1, 1, 2])
+    return y[None, :] == torch.arange(N_CLASSES)[:, None]
+
+
+# --- Who gets what ---
+
+
+def test_of_own_class_against_loops(own):
+    x = random(N_CLASSES, N_ROWS)
+    expected = [[float(x[k, i]) for i in range(N_ROWS) for k in range(N_CLASSES) if own[k, i]]]
+    np.testing.assert_array_equal(of_own_class(x, own), expected)
+
+
+def test_collect_against_loops(own):
+    """Class y_i gets the own halves of all C − 1 factors of row i, class j the other half of factor (i, j)."""
+    from_own, from_other = random(N_CLASSES, N_ROWS), random(N_CLASSES, N_ROWS, seed=1)
+    from_own[own] = 0.0  # no factor there
+    expected = np.zeros((N_CLASSES, N_ROWS))
+    for i in range(N_ROWS):
+        y = int(own[:, i].nonzero())
+        for j in range(N_CLASSES):
+            if j != y:
+                expected[y, i] += float(from_own[j, i])
+                expected[j, i] += float(from_other[j, i])
+    np.testing.assert_allclose(collect(from_own, from_other, own), expected, rtol=1e-15)
+
+
+# --- Cavity ---
+
+
+def test_a_site_removed_and_put_back():
+    mean, var = random(2, N_ROWS), random(2, N_ROWS, seed=1, low=0.1)
+    site = Site(random(2, N_ROWS, seed=2, low=0.0, high=0.9), random(2, N_ROWS, seed=3))
+    without = cavity(mean, var, site)
+    precision = 1 / without.var + site.precision
+    precision_mean = without.mean / without.var + site.precision_mean
+    torch.testing.assert_close(1 / precision, var, rtol=1e-13, atol=0)
+    torch.testing.assert_close(precision_mean / precision, mean, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("precision", [1.0, 1.0 - 1e-14, 3.0])
+def test_an_improper_cavity_is_marked_and_finite(precision):
+    """τh ≥ 1 up to rounding: nothing Gaussian is left."""
+    found = cavity(scalar(0.3), scalar(1.0), Site(scalar(precision), scalar(0.5)))
+    assert found.d < 0
+    assert all(torch.isfinite(x).all() for x in found)
+    t = tilted(found, Cavity(scalar(0.1), scalar(0.5), scalar(1.0)), scalar(0.2), scalar(0.2))
+    site = new_site(t.omega, t.by_mean, found)
+    assert all(torch.isfinite(x).all() for x in (*t, *site))
+
+
+def test_a_proper_cavity_is_not_marked():
+    assert cavity(scalar(0.3), scalar(1.0), Site(scalar(0.99), scalar(0.5))).d > 0
+
+
+def test_log_cavity_ratio_is_a_difference_of_log_normalisers():
+    """g = ½ log v + ½ m²/v of a Gaussian along υ (eq. 9)."""
+    mean, var = random(2, N_ROWS), random(2, N_ROWS, seed=1, low=0.1)
+    site = Site(random(2, N_ROWS, seed=2, low=0.0, high=0.9), random(2, N_ROWS, seed=3))
+    without = cavity(mean, var, site)
+    expected = 0.5 * (without.var / var).log() + 0.5 * (without.mean.square() / without.var - mean.square() / var)
+    torch.testing.assert_close(log_cavity_ratio(mean, var, site, without.d), expected, rtol=1e-12, atol=1e-14)
+
+
+# --- Tilted distribution and new site ---
+
+# mean and variance of both cavities, conditional variances
+FACTORS = [
+    (0.3, 0.8, -0.2, 0.5, 0.1, 0.2),
+    (-2.0, 0.5, 1.0, 1.5, 0.05, 0.3),  # a surprising label
+    (3.0, 0.2, -1.0, 0.4, 0.1, 0.1),  # an obvious one
+    (0.0, 4.0, 0.0, 0.01, 1e-6, 1e-6),  # almost a step
+]
+
+
+def tilted_by_grid(own_mean, own_var, other_mean, other_var, s_own, s_other):
+    """log Z and the moments of Φ((g_y − g_j)/√(s_y + s_j)) × both cavities, g_j integrated out in closed form."""
+    g, step = np.linspace(-12, 12, 200_001, retstep=True)
+    density = np.exp(-0.5 * g**2) / np.sqrt(2 * np.pi) * step
+
+    def moments(mean, var, distance_var, rest_mean, sign):
+        x = mean + np.sqrt(var) * g
+        mass = density * ndtr(sign * (x - rest_mean) / np.sqrt(distance_var))
+        z = mass.sum()
+        first = (mass * x).sum() / z
+        return np.log(z), first, (mass * (x - first) ** 2).sum() / z
+
+    s = s_own + s_other
+    return moments(own_mean, own_var, s + other_var, other_mean, 1), moments(
+        other_mean, other_var, s + own_var, own_mean, -1
+    )
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_new_sites_give_q_the_moments_of_the_tilted_distribution(factor):
+    own_mean, own_var, other_mean, other_var, s_own, s_other = (scalar(x) for x in factor)
+    own, other = Cavity(own_mean, own_var, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0))
+    t = tilted(own, other, s_own, s_other)
+    for expected, at, slope in zip(tilted_by_grid(*factor), (own, other), (t.by_mean, -t.by_mean), strict=True):
+        site = new_site(t.omega, slope, at)
+        var = 1 / (1 / at.var + site.precision)
+        mean = var * (at.mean / at.var + site.precision_mean)
+        found = [float(x) for x in (t.log_z, mean, var)]
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
+        assert site.precision >= 0
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_derivatives_of_log_z(factor):
+    """By the mean of class y, by the variance b, and −∂² by the mean."""
+    own_mean, own_var, other_mean, other_var, s_own, s_other = (scalar(x) for x in factor)
+
+    def log_z(mean, var):
+        own = Cavity(mean, var, scalar(1.0))
+        return tilted(own, Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other).log_z
+
+    leaves = own_mean.requires_grad_(), own_var.requires_grad_()
+    by_mean, by_var = torch.autograd.grad(log_z(*leaves), leaves, create_graph=True)
+    (second,) = torch.autograd.grad(by_mean, own_mean)
+    t = tilted(Cavity(*leaves, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other)
+    torch.testing.assert_close(t.by_mean, by_mean, rtol=1e-12, atol=0)
+    torch.testing.assert_close(t.by_var, by_var, rtol=1e-12, atol=1e-300)
+    torch.testing.assert_close(t.omega, -second, rtol=1e-10, atol=0)
+
+
+def test_a_certain_factor_far_in_either_tail_stays_finite():
+    for difference in (-1e8, -1e3, 1e3, 1e8):
+        own, other = Cavity(scalar(difference), scalar(1.0), scalar(1.0)), Cavity(scalar(0.0), scalar(1.0), scalar(1.0))
+        t = tilted(own, other, scalar(0.1), scalar(0.1))
+        for at, slope in ((own, t.by_mean), (other, -t.by_mean)):
+            assert all(torch.isfinite(x).all() for x in (*t, *new_site(t.omega, slope, at)))

@@ -1,0 +1,88 @@
+"""Records, the stopping rule and the clock."""
+
+import pytest
+
+from cavity.training import History
+from cavity.training.history import WINDOW, Clock
+
+
+def history(values):
+    found = History()
+    for epoch, value in enumerate(values):
+        found.add(epoch=epoch, objective=value, event=None)
+    return found
+
+
+def test_records_are_kept_and_reported_as_they_come():
+    seen = []
+    found = History(seen.append)
+    found.add(epoch=1, objective=2.0, event=None)
+    found.add(epoch=2, objective=3.0, event="went back")
+    assert found.records == seen == [
+        {"epoch": 1, "objective": 2.0, "event": None},
+        {"epoch": 2, "objective": 3.0, "event": "went back"},
+    ]  # fmt: skip
+
+
+def test_settles_when_the_rise_an_epoch_is_below_the_tolerance():
+    rising = history([0.1 * epoch for epoch in range(3 * WINDOW)])
+    assert rising.has_settled(0.101)
+    assert not rising.has_settled(0.099)
+
+
+def test_settles_on_the_last_epochs_only():
+    assert history([100.0 * e for e in range(50)] + [5000.0] * 2 * WINDOW).has_settled(1e-9)
+
+
+def test_a_falling_objective_has_not_settled():
+    assert not history([-5.0 * epoch for epoch in range(3 * WINDOW)]).has_settled(1.0)
+
+
+def test_noise_about_a_level_settles():
+    assert history([(-1.0) ** epoch for epoch in range(2 * WINDOW)]).has_settled(1e-9)
+
+
+def test_too_few_epochs_never_settle():
+    assert not history([1.0] * (2 * WINDOW - 1)).has_settled(1e9)
+    assert history([1.0] * 2 * WINDOW).has_settled(1e-9)
+
+
+def test_tolerance_zero_never_settles():
+    assert not history([1.0] * 3 * WINDOW).has_settled(0.0)
+
+
+def test_failed_steps_do_not_count():
+    found = history([1.0] * (2 * WINDOW - 1))
+    found.add(epoch=99, objective=float("nan"), event="went back")
+    assert not found.has_settled(1.0)
+    found.add(epoch=99, objective=1.0, event=None)
+    assert found.has_settled(1.0)
+
+
+# --- Clock ---
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """Set the time."""
+    now = [0.0]
+    monkeypatch.setattr("cavity.training.history.time.perf_counter", lambda: now[0])
+    return lambda seconds: now.__setitem__(0, seconds)
+
+
+def test_clock_by_epochs(at):
+    clock = Clock(max_epochs=20, max_seconds=None, started=0.0)
+    at(1e9)
+    assert clock.progress(5) == 0.25
+    assert not clock.is_over()
+    assert clock.seconds() == 1e9
+
+
+def test_clock_by_whichever_is_further_on(at):
+    clock = Clock(max_epochs=20, max_seconds=10.0, started=0.0)
+    at(4.0)
+    assert clock.progress(1) == 0.4
+    assert clock.progress(15) == 0.75
+    assert not clock.is_over()
+    at(10.0)
+    assert clock.is_over()

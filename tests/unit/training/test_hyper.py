@@ -1,0 +1,154 @@
+"""Hyper-parameters as views of one vector, and the priors on them."""
+
+import math
+
+import pytest
+import torch
+from tests.problems import random_problem
+
+from cavity.kernels import RBF, Linear
+from cavity.training import HyperPrior
+from cavity.training.hyper import kind
+
+PROBLEM = random_problem(seed=2)
+
+
+@pytest.fixture
+def model():
+    return PROBLEM.model()
+
+
+# --- Model ---
+
+
+def test_split_undoes_start(model):
+    parts = model.split(model.start())
+    assert set(parts) == set(model.learned) == set(model.values)
+    for name, value in parts.items():
+        assert torch.equal(value, model.values[name])
+
+
+def test_prior_follows_theta(model):
+    theta = model.start()
+    moved = model.prior(theta + 0.25)
+    start = model.prior(theta)
+    torch.testing.assert_close(moved.Z, start.Z + 0.25)
+    torch.testing.assert_close(moved.log_noise, start.log_noise + 0.25)
+    for name in ("log_lengthscale", "log_variance"):
+        torch.testing.assert_close(moved.params[name], start.params[name] + 0.25)
+
+
+@pytest.mark.parametrize(
+    ("learned", "names"),
+    [
+        ((True, False), {"kernel.log_lengthscale", "kernel.log_variance", "log_noise"}),
+        ((False, True), {"Z"}),
+        ((False, False), set()),
+    ],
+)
+def test_what_is_not_learned_stays(learned, names):
+    model = PROBLEM.model(learned=learned)
+    assert set(model.learned) == names
+    theta = model.start()
+    assert len(theta) == sum(model.values[name].numel() for name in names)
+    moved, start = model.prior(theta + 1.0), model.prior(theta)
+    assert torch.equal(moved.Z, start.Z) == ("Z" not in names)
+    assert torch.equal(moved.log_noise, start.log_noise) == ("log_noise" not in names)
+
+
+def test_parameters_of_a_sum_reach_their_own_part():
+    model = PROBLEM.model(kernel=RBF(1.0, 2.0) + Linear(3.0, 4.0))
+    params = model.prior(model.start()).params
+    assert set(params) == {f"{i}.log_{name}" for i in (0, 1) for name in ("lengthscale", "variance")}
+    assert float(params["1.log_variance"][0].detach()) == pytest.approx(math.log(4.0))
+
+
+def test_kind_is_what_a_name_ends_in():
+    names = {
+        "kernel.0.1.log_lengthscale": "lengthscale",
+        "kernel.log_variance": "variance",
+        "log_noise": "noise",
+        "Z": "Z",
+    }
+    assert {name: kind(name) for name in names} == names
+
+
+def test_spread_gives_each_kind_its_number(model):
+    parts = model.split(model.spread({"lengthscale": 0.25, "noise": 3.0}, 1.0))
+    assert (parts["kernel.log_lengthscale"] == 0.25).all()
+    assert (parts["log_noise"] == 3.0).all()
+    assert (parts["Z"] == 1.0).all()
+    assert (parts["kernel.log_variance"] == 1.0).all()
+
+
+# --- HyperPrior ---
+
+SPECS = [
+    {},
+    {"lengthscale": (None, 0.5)},
+    {"lengthscale": (2.0, 1.0), "variance": (1.0, 1.5), "noise": (0.1, 0.7)},
+    {"lengthscale": (None, 0.5, 2.0), "noise": (0.1, 0.7, math.inf)},
+    {"spread": 0.4},
+    {"lengthscale": (1.0, 0.5), "spread": 0.4},
+]
+
+
+def shifted(model):
+    generator = torch.Generator().manual_seed(0)
+    return model.start() + torch.randn(len(model.start()), generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradient_is_that_of_the_log_density(model, spec):
+    prior, theta = HyperPrior(model, spec), shifted(model).requires_grad_()
+    density = prior.log_density(theta)
+    expected = torch.autograd.grad(density, theta)[0]
+    torch.testing.assert_close(prior.gradient(theta.detach()), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_log_density_against_loops(model):
+    spec = SPECS[2]
+    theta = shifted(model)
+    parts, expected = model.split(theta), 0.0
+    for name, value in parts.items():
+        if kind(name) in spec:
+            median, sd = spec[kind(name)]
+            expected -= sum((v - math.log(median)) ** 2 / (2 * sd**2) for v in value.reshape(-1).tolist())
+    assert float(HyperPrior(model, spec).log_density(theta)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_median_left_open_is_the_start_value(model):
+    prior = HyperPrior(model, {"lengthscale": (None, 0.5)})
+    assert not prior.gradient(model.start()).any()
+    pull = model.split(prior.gradient(model.start() + 1.0))
+    torch.testing.assert_close(pull["kernel.log_lengthscale"], torch.full((3, 2), -4.0, dtype=torch.float64))
+    assert not pull["Z"].any()
+
+
+def test_a_prior_with_two_sides(model):
+    """sd ½ below the median and none above: pull −1/sd² × distance from below only."""
+    prior = HyperPrior(model, {"noise": (None, 0.5, math.inf)})
+    below, above = (model.split(prior.gradient(model.start() + shift))["log_noise"] for shift in (-1.0, 1.0))
+    torch.testing.assert_close(below, torch.full_like(below, 4.0))
+    assert not above.any()
+
+
+def test_spread_pulls_length_scales_of_the_classes_together(model):
+    """−½ Σ (log ℓ_kd − mean over k)² / sd², against loops."""
+    theta, sd = shifted(model), 0.4
+    value = model.split(theta)["kernel.log_lengthscale"]
+    expected = 0.0
+    for d in range(2):
+        column = value[:, d].tolist()
+        expected -= sum((v - sum(column) / 3) ** 2 for v in column) / (2 * sd**2)
+    prior = HyperPrior(model, {"spread": sd})
+    assert float(prior.log_density(theta)) == pytest.approx(expected)
+    pulls = model.split(prior.gradient(theta))
+    assert not pulls["kernel.log_variance"].any()
+    torch.testing.assert_close(pulls["kernel.log_lengthscale"].sum(0), torch.zeros(2, dtype=torch.float64))
+
+
+def test_no_prior_is_flat(model):
+    prior = HyperPrior(model, {})
+    assert prior.log_density(shifted(model)) == 0
+    assert not prior.gradient(shifted(model)).any()

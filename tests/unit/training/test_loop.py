@@ -1,0 +1,316 @@
+"""The loop: ascent, stopping, going back after a failure, time limits."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.problems import PLAN, random_problem, trainer
+
+from cavity.inference import EP, SEP
+from cavity.numerics.linalg import FactorisationError
+from cavity.training import Adam, TrainingError, train_lbfgs
+from cavity.training.loop import MAX_FAILURES
+
+PROBLEM = random_problem(seed=3, n_rows=18)
+METHODS = pytest.mark.parametrize("method", [EP, SEP])
+BATCHES = replace(PLAN, batch_size=6, damping=1.0)
+
+
+def adam(run, rate=0.05):
+    return Adam(torch.full_like(run.model.start(), rate), decay=False)
+
+
+def failing(method, name, fails):
+    """The method, with `name` raising on the calls (counted from 1) for which `fails` is true."""
+    made, work, calls = method(), getattr(method, name), [0]
+
+    def broken(*args, **kwargs):
+        calls[0] += 1
+        if fails(calls[0]):
+            raise FactorisationError("made to fail")
+        return work(made, *args, **kwargs)
+
+    setattr(made, name, broken)
+    return made
+
+
+class Recorder:
+    """An optimiser that writes down where it was and how often it was told to shrink."""
+
+    def __init__(self, rate=0.05):
+        self.rate, self.visited, self.shrunk, self.progress = rate, [], 0, []
+
+    def step(self, theta, gradient, progress):
+        self.visited.append(theta.clone())
+        self.progress.append(progress)
+        return theta + self.rate * torch.sign(gradient)
+
+    def shrink(self):
+        self.shrunk += 1
+        self.rate *= 0.5
+
+    def size(self):
+        return self.rate
+
+
+# --- Training ---
+
+
+@METHODS
+@pytest.mark.parametrize("updates", ["inner", "inner-exact", "outer"])
+def test_training_raises_the_objective(method, updates):
+    run = trainer(method(), PROBLEM, replace(PLAN, updates=updates, max_epochs=15, outer_sweeps=30))
+    trained = run.train(adam(run))
+    start = trainer(method(), PROBLEM, replace(PLAN, max_epochs=300, sweep_tol=1e-8)).infer()
+    assert trained.log_z > start.log_z + 0.5
+    assert trained.epochs == len(trained.history.records) == 15
+
+
+@METHODS
+def test_training_in_batches_raises_the_objective(method):
+    run = trainer(method(), PROBLEM, replace(BATCHES, max_epochs=15))
+    start = trainer(method(), PROBLEM, replace(PLAN, max_epochs=300, sweep_tol=1e-8)).infer()
+    assert run.train(adam(run)).log_z > start.log_z + 0.5
+
+
+def test_records_say_what_happened():
+    run = trainer(EP(), PROBLEM, replace(PLAN, max_epochs=3, damping_decay=0.9))
+    records = run.train(adam(run, rate=0.02)).history.records
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    assert all(record["rate"] == pytest.approx(0.02) and record["event"] is None for record in records)
+    assert [record["damping"] for record in records] == pytest.approx([0.45, 0.405, 0.3645])
+    assert all(np.isfinite(record["objective"]) for record in records)
+    assert np.all(np.diff([record["seconds"] for record in records]) > 0)
+
+
+def test_damping_has_a_floor():
+    run = trainer(EP(), PROBLEM, replace(PLAN, max_epochs=5, damping_decay=0.1, damping_floor=0.2))
+    damping = [record["damping"] for record in run.train(adam(run)).history.records]
+    assert damping == pytest.approx([0.2] * 5)
+
+
+def test_the_objective_is_log_z_plus_the_log_prior():
+    spec = {"lengthscale": (0.3, 0.5), "noise": (5.0, 0.5)}
+    values = []
+    for each in ({}, spec):
+        run = trainer(SEP(), PROBLEM, PLAN, each)
+        theta, state = run.start()
+        _, objective, gradient = run.evaluate(theta, state, run.data.full, 0)
+        values.append((float(objective), gradient))
+    prior = run.hyper_prior
+    assert values[1][0] - values[0][0] == pytest.approx(float(prior.log_density(theta)))
+    torch.testing.assert_close(values[1][1] - values[0][1], prior.gradient(theta))
+
+
+def test_stops_when_the_objective_settles():
+    run = trainer(SEP(), PROBLEM, replace(PLAN, max_epochs=200, tol=10.0))
+    assert run.train(adam(run)).epochs == 20  # as soon as two windows of ten can be compared
+
+
+def test_tolerance_is_per_row_by_weight(monkeypatch):
+    asked = []
+    monkeypatch.setattr("cavity.training.History.has_settled", lambda self, tol: asked.append(tol))
+    weighted = replace(PROBLEM, weight=np.linspace(0.5, 3.0, 18))
+    run = trainer(SEP(), weighted, replace(PLAN, max_epochs=2, tol=0.01))
+    run.train(adam(run))
+    assert asked == pytest.approx([0.01 * weighted.weight.sum()] * 2)
+
+
+def test_progress_runs_from_zero_towards_one():
+    run, recorder = trainer(SEP(), PROBLEM, replace(BATCHES, max_epochs=4)), Recorder()
+    run.train(recorder)
+    np.testing.assert_allclose(recorder.progress, np.arange(12) / 12, atol=1e-12)
+
+
+@METHODS
+def test_inference_ends_at_the_fixed_point(method):
+    plan = replace(PLAN, max_epochs=2000, sweep_tol=1e-11)
+    run = trainer(method(), PROBLEM, plan, learned=(False, False))
+    found = run.infer()
+    prior, rows = run.model.prior(found.theta), run.model.prior(found.theta).rows(run.data.X)
+    again = run.method.update(prior, rows, found.state, run.data.full, 1.0)
+    assert run.method.change(found.state, again) < 1e-9
+    assert found.epochs < 2000
+    assert len(found.theta) == 0
+
+
+@METHODS
+def test_final_sweeps_reach_the_fixed_point(method):
+    plan = replace(PLAN, max_epochs=3, final_sweeps=2000, sweep_tol=1e-10)
+    run = trainer(method(), PROBLEM, plan)
+    found = run.train(adam(run))
+    prior = run.model.prior(found.theta)
+    again = run.method.update(prior, prior.rows(run.data.X), found.state, run.data.full, 1.0)
+    assert run.method.change(found.state, again) < 1e-8
+
+
+@METHODS
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_log_z_of_the_result_is_that_of_all_rows(method, batch_size):
+    """Batch by batch, of unequal size too, the estimates average to the full objective."""
+    run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=2, batch_size=batch_size))
+    found = run.train(adam(run))
+    prior = run.model.prior(found.theta)
+    full = run.method.objective(prior, prior.rows(run.data.X), found.state, run.data.full, False)
+    assert found.log_z == pytest.approx(float(full.log_z), rel=1e-10)
+
+
+def test_batches_follow_the_seed():
+    def theta(seed):
+        run = trainer(SEP(), PROBLEM, replace(BATCHES, seed=seed))
+        return run.train(adam(run)).theta
+
+    assert torch.equal(theta(1), theta(1))
+    assert not torch.equal(theta(1), theta(2))
+
+
+# --- Failure ---
+
+
+@METHODS
+@pytest.mark.parametrize("name", ["update", "objective"])
+@pytest.mark.parametrize("plan", [PLAN, BATCHES], ids=["full", "batches"])
+def test_a_failure_is_recorded_halves_rates_and_damping_and_training_goes_on(method, name, plan):
+    run = trainer(failing(method, name, lambda call: call == 3), PROBLEM, replace(plan, max_epochs=6))
+    recorder = Recorder()
+    found = run.train(recorder)
+    events = [record for record in found.history.records if record["event"] is not None]
+    assert len(events) == 1
+    assert "made to fail" in events[0]["event"]
+    assert events[0]["damping"] == plan.damping / 2
+    assert (recorder.shrunk, events[0]["rate"]) == (1, 0.025)
+    assert found.epochs == 6
+    steps = 6 if plan.batch_size is None else 18
+    assert len(recorder.visited) == steps - 1
+    assert np.isfinite(found.log_z)
+    assert found.history.records[-1]["damping"] == plan.damping  # only the step after the failure was damped more
+
+
+@METHODS
+@pytest.mark.parametrize("batch_size", [None, 3, 9], ids=["full", "within an epoch", "at the start of an epoch"])
+def test_after_a_failure_theta_is_the_last_that_worked(method, batch_size):
+    """The third step fails, so the next starts where the second did."""
+    plan = replace(PLAN, batch_size=batch_size, max_epochs=4)
+    run, recorder = trainer(failing(method, "objective", lambda call: call == 3), PROBLEM, plan), Recorder()
+    run.train(recorder)
+    assert torch.equal(recorder.visited[2], recorder.visited[1])
+    assert not torch.equal(recorder.visited[1], recorder.visited[0])
+
+
+@METHODS
+@pytest.mark.parametrize("plan", [PLAN, BATCHES], ids=["full", "batches"])
+def test_theta_that_has_gone_too_far_is_left(method, plan):
+    """A first step into infinity: K holds NaN there, whatever the damping."""
+    run, recorder = trainer(method(), PROBLEM, replace(plan, max_epochs=30)), Recorder(rate=2.0**13)
+    found = run.train(recorder)
+    assert recorder.shrunk > 3
+    assert np.isfinite(found.log_z)
+    assert torch.isfinite(found.theta).all()
+
+
+@METHODS
+def test_a_last_step_that_has_gone_too_far_is_undone(method):
+    """Nothing is evaluated after the last step; the result is at the θ before it."""
+    run, recorder = trainer(method(), PROBLEM, replace(PLAN, max_epochs=1)), Recorder(rate=1e9)
+    found = run.train(recorder)
+    assert torch.equal(found.theta, recorder.visited[0])
+    assert "went back" in found.history.records[-1]["event"]
+    assert np.isfinite(found.log_z)
+
+
+@METHODS
+def test_repeated_failures_halve_again_until_one_step_works(method):
+    run = trainer(failing(method, "update", lambda call: 3 <= call <= 6), PROBLEM, replace(PLAN, max_epochs=12))
+    recorder = Recorder(rate=0.64)
+    records = run.train(recorder).history.records
+    failed = [record for record in records if record["event"] is not None]
+    assert [record["damping"] for record in failed] == [0.25, 0.125, 0.0625, 0.03125]
+    assert recorder.rate == 0.04
+    assert records[-1]["damping"] == 0.5
+
+
+@METHODS
+def test_a_gradient_that_is_not_finite_is_a_failure(method, monkeypatch):
+    run, pull_back, calls = trainer(method(), PROBLEM, PLAN), "cavity.inducing.Prior.pull_back", [0]
+    work = run.model.prior(run.model.start()).__class__.pull_back
+
+    def broken(*args):
+        calls[0] += 1
+        return work(*args) * (float("nan") if calls[0] == 2 else 1.0)
+
+    monkeypatch.setattr(pull_back, broken)
+    found = run.train(adam(run))
+    assert ["not finite" in str(record["event"]) for record in found.history.records].count(True) == 1
+    assert torch.isfinite(found.theta).all()
+
+
+@METHODS
+@pytest.mark.parametrize("plan", [PLAN, BATCHES], ids=["full", "batches"])
+def test_failure_without_end_is_an_error_that_says_what_to_try(method, plan):
+    run = trainer(failing(method, "update", lambda call: call > 2), PROBLEM, replace(plan, max_epochs=1000))
+    advice = r"made to fail.*Try scaling='standard'.*noise.*learning_rate.*inducing"
+    with pytest.raises(TrainingError, match=advice) as raised:
+        run.train(Recorder())
+    assert isinstance(raised.value.__cause__, FactorisationError)
+    assert len([record for record in run.history.records if record["event"]]) == MAX_FAILURES + 1
+
+
+# --- Time ---
+
+
+@METHODS
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_max_seconds_ends_the_training(method, batch_size):
+    plan = replace(PLAN, max_epochs=100_000, max_seconds=0.3, batch_size=batch_size)
+    run = trainer(method(), PROBLEM, plan)
+    started = time.perf_counter()
+    found = run.train(adam(run, rate=1e-4))
+    assert 0.3 <= time.perf_counter() - started < 5.0
+    assert 1 <= found.epochs < 100_000
+
+
+def test_max_seconds_ends_a_long_epoch():
+    """The clock is read after every batch, not after every epoch."""
+    run = trainer(SEP(), PROBLEM, replace(BATCHES, batch_size=1, max_epochs=1000, max_seconds=1e-6))
+    recorder = Recorder()
+    run.train(recorder)
+    assert len(recorder.visited) <= 1
+
+
+def test_max_seconds_ends_inference_and_final_sweeps():
+    plan = replace(PLAN, max_epochs=10**6, max_seconds=0.2, sweep_tol=0.0, final_sweeps=10**6)
+    started = time.perf_counter()
+    trainer(SEP(), PROBLEM, plan, learned=(False, False)).infer()
+    assert time.perf_counter() - started < 5.0
+
+
+# --- L-BFGS ---
+
+
+@METHODS
+def test_lbfgs_improves_log_z(method):
+    plan = replace(PLAN, updates="outer", max_epochs=3, tol=1e-4, sweep_tol=1e-6)
+    run = trainer(method(), PROBLEM, plan)
+    start = trainer(method(), PROBLEM, replace(PLAN, max_epochs=1000, sweep_tol=1e-9), learned=(False, False)).infer()
+    found = train_lbfgs(run)
+    assert found.log_z > start.log_z + 1.0
+    objectives = [record["objective"] for record in found.history.records]
+    assert found.log_z == pytest.approx(max(objectives), abs=1e-3)
+
+
+def test_lbfgs_steps_back_from_a_failure():
+    broken = failing(EP, "objective", lambda call: call == 3)
+    run = trainer(broken, PROBLEM, replace(PLAN, updates="outer", max_epochs=6, tol=1e-6, outer_sweeps=300))
+    found = train_lbfgs(run)
+    assert sum("rejected a step" in str(record["event"]) for record in found.history.records) == 1
+    first = found.history.records[0]["objective"]
+    assert found.log_z > first + 1.0
+
+
+def test_lbfgs_stops_in_time():
+    plan = replace(PLAN, updates="outer", max_epochs=10_000, max_seconds=0.2, tol=0.0)
+    started = time.perf_counter()
+    train_lbfgs(trainer(EP(), PROBLEM, plan))
+    assert time.perf_counter() - started < 5.0

@@ -1,0 +1,121 @@
+"""Gradient ascent: Adam, and the paper's adaptive rates."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.training import Adam, AdaptiveRate, Optimiser
+from cavity.training.optimisers import clip
+
+
+def vector(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def gradients(n_steps=20, size=3):
+    return torch.from_numpy(np.random.default_rng(0).standard_normal((n_steps, size)))
+
+
+def adaptive(rate=0.01, size=3, largest=1.0, pooled=None):
+    ones = torch.ones(size, dtype=torch.float64)
+    return AdaptiveRate(rate * ones, largest * ones, torch.zeros_like(ones) if pooled is None else pooled)
+
+
+# --- Adam ---
+
+
+def test_adam_makes_the_steps_of_torch():
+    parameter = torch.nn.Parameter(vector(0.5, -1.0, 2.0))
+    theirs = torch.optim.Adam([parameter], lr=0.03, maximize=True)
+    theta, ours = parameter.detach().clone(), Adam(vector(0.03, 0.03, 0.03), decay=False)
+    for gradient in gradients():
+        parameter.grad = gradient.clone()
+        theirs.step()
+        theta = ours.step(theta, gradient, 0.7)
+        torch.testing.assert_close(theta, parameter.detach(), rtol=1e-13, atol=1e-14)
+
+
+def test_adam_rate_of_each_parameter():
+    theta = vector(0.0, 0.0)
+    moved = Adam(vector(0.1, 0.3), decay=False).step(theta, vector(1.0, -5.0), 0.0)
+    torch.testing.assert_close(moved, vector(0.1, -0.3), rtol=1e-7, atol=0)
+
+
+def test_adam_decays_along_a_half_cosine():
+    steps = []
+    for progress in (0.0, 0.5, 1.0, 1.7):
+        steps.append(float(Adam(vector(0.1)).step(vector(0.0), vector(1.0), progress)))
+    assert steps == pytest.approx([0.1, 0.0505, 0.001, 0.001], rel=1e-6)
+
+
+def test_adam_after_a_failure_makes_half_the_steps():
+    adam = Adam(vector(0.1), decay=False)
+    size = adam.size()
+    adam.shrink()
+    assert adam.size() == size / 2 == 0.05
+    assert float(adam.step(vector(0.0), vector(1.0), 0.0)) == pytest.approx(0.05)
+
+
+# --- The paper's rule ---
+
+
+def test_adaptive_rate_by_hand():
+    """×1.02 while the sign stays, ×0.5 when it flips; the step is rate × gradient."""
+    rule, theta = adaptive(size=2), vector(0.0, 0.0)
+    theta = rule.step(theta, vector(1.0, 1.0), 0.0)
+    torch.testing.assert_close(theta, vector(0.01, 0.01))
+    theta = rule.step(theta, vector(2.0, -1.0), 0.0)
+    torch.testing.assert_close(theta, vector(0.01 + 0.0102 * 2.0, 0.01 - 0.005))
+    theta = rule.step(theta, vector(1.0, -1.0), 0.0)
+    torch.testing.assert_close(theta, vector(0.01 + 0.0102 * 2.0 + 0.01 * 1.02**2, 0.005 - 0.005 * 1.02))
+
+
+def test_adaptive_rate_stops_at_its_largest():
+    rule = adaptive(rate=0.9, size=1, largest=1.0)
+    for _ in range(10):
+        rule.step(vector(0.0), vector(1.0), 0.0)
+    assert rule.size() == 1.0
+
+
+def test_pooled_parameters_compare_their_last_sign_with_that_of_the_sum():
+    """Gradients (3, −1) twice: the sum is positive, so the second one's rate halves though its own sign stayed."""
+    rule, zero = adaptive(size=3, pooled=vector(1.0, 1.0, 0.0)), vector(0.0, 0.0, 0.0)
+    for _ in range(2):
+        step = rule.step(zero, vector(3.0, -1.0, -1.0), 0.0)
+    torch.testing.assert_close(step, vector(3 * 0.0102, -0.005, -0.0102))
+
+
+def test_parameters_that_are_not_pooled_do_not_enter_the_sum():
+    rule, zero = adaptive(size=3, pooled=vector(1.0, 1.0, 0.0)), vector(0.0, 0.0, 0.0)
+    for _ in range(2):
+        step = rule.step(zero, vector(3.0, 1.0, -100.0), 0.0)
+    torch.testing.assert_close(step, vector(3 * 0.0102, 0.0102, -1.02))
+
+
+def test_adaptive_rate_after_a_failure():
+    rule = adaptive()
+    rule.shrink()
+    assert rule.size() == 0.005
+
+
+# --- Both ---
+
+
+@pytest.mark.parametrize("optimiser", [Adam(vector(0.1, 0.1)), adaptive(size=2)])
+def test_a_step_leaves_the_old_vector_alone_and_ascends(optimiser):
+    assert isinstance(optimiser, Optimiser)
+    theta = vector(1.0, 2.0)
+    moved = optimiser.step(theta, vector(1.0, -1.0), 0.0)
+    assert torch.equal(theta, vector(1.0, 2.0))
+    assert torch.equal(torch.sign(moved - theta), vector(1.0, -1.0))
+
+
+def test_nothing_to_learn_has_no_rate():
+    assert Adam(vector()).size() == 0.0
+    assert adaptive(size=0).size() == 0.0
+
+
+def test_clip_shortens_only_what_is_longer():
+    torch.testing.assert_close(clip(vector(3.0, 4.0), 1.0), vector(0.6, 0.8))
+    assert torch.equal(clip(vector(0.3, 0.4), 1.0), vector(0.3, 0.4))
+    assert torch.equal(clip(vector(0.0, 0.0), 1.0), vector(0.0, 0.0))
