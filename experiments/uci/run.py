@@ -114,7 +114,7 @@ def table() -> str:
         }
     found = summary()
     lines = [
-        "| set | method | paper NLL | `paper()` NLL | within 2 s.e. | default NLL | at or below | default error | seconds |",
+        "| set | method | paper | `paper()` | within 2 s.e. | default | at or below | default error | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     close, better = [], []

@@ -52,6 +52,7 @@ Array = NDArray[np.float64]
 MERGE_ROWS = 10_000
 STREAM_BATCH = 256
 TRIAL_EPOCHS = 60
+WORK_PER_THREAD = 1_000_000
 MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 
 
@@ -233,8 +234,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rows = _merge_equal_rows(rows)
         choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
-        scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
-        with self._progress(choice.plan.max_epochs) as report:
+        with _threads_for(self._work(rows, choice)), self._progress(choice.plan.max_epochs) as report:
+            scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
             scaler, model, trained = self._train(rows, scaling, choice, report)
         self._set_fitted(scaler, model, trained, choice, float(rows.weight.sum()))
         return self
@@ -295,7 +296,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
     ) -> _Rows:
         with _large_sums():
-            X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+            X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
             check_classification_targets(y)
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             weight = weight * _class_weights(self.class_weight, y)
@@ -321,7 +322,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _validate_new(self, X: Any) -> torch.Tensor:
         check_is_fitted(self, "posterior_")
         with _large_sums():
-            X = validate_data(self, X, dtype=np.float64, reset=False)
+            X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return torch.from_numpy(self._scaler.transform(X))
 
     def _train(
@@ -339,6 +340,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         else:
             trained = trainer.train(make_optimiser(choice, model))
         return scaler, model, trained
+
+    def _work(self, rows: _Rows, choice: Choice) -> int:
+        """Entries of the largest block of a step: classes × inducing points × rows."""
+        n_rows = choice.plan.batch_size or len(rows.X)
+        return len(self.classes_) * inducing_count(self.n_inducing, len(rows.X)) * n_rows
 
     def _choose_scaling(self, rows: _Rows, choice: Choice) -> str:
         """The scaling with the better log Z_q after a short training on the same rows."""
@@ -448,6 +454,17 @@ def choose_device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device={name!r} cannot be used ({error}); 'auto', 'cpu' or 'cuda' may be") from None
+
+
+@contextmanager
+def _threads_for(work: int) -> Iterator[None]:
+    """One thread where a step is small: starting more costs more than it saves, far more on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if work < WORK_PER_THREAD else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _large_sums() -> np.errstate:

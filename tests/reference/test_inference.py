@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.problems import Problem, converge, random_problem, sweeps
-from tests.reference import oracle
 
 from cavity import GPClassifier, predict
 from cavity.inference import EP, METHODS
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
+from tests.problems import Problem, converge, random_problem, sweeps
+from tests.reference import oracle
 
 DATA = Path(__file__).parent / "data"
 BOTH = pytest.mark.parametrize("name", ["ep", "sep"])

@@ -56,8 +56,6 @@ def _fraction_below(z: Float[Tensor, "..."]) -> float:
 class _LogNdtr(torch.autograd.Function):
     """torch's values are good in both tails; its second derivative is not, hence our own chain."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         return torch.special.log_ndtr(z)
@@ -74,8 +72,6 @@ class _LogNdtr(torch.autograd.Function):
 
 class _Hazard(torch.autograd.Function):
     """r = √(2/π) / erfcx(-z/√2): erfcx carries the exponential, so neither tail under- or overflows before r does."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:

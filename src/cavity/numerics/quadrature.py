@@ -138,7 +138,7 @@ def _total(x: Float[Tensor, "K *rest"]) -> Float[Tensor, "*rest"]:
 
 
 def _fold(x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "*rest"]:
-    """Reduce the first axis in an order of its own: that of torch.sum, and so the last bits, hangs on the other axes."""
+    """Reduce the first axis in an order of its own: that of torch.sum, so the last bits, hangs on the other axes."""
     while len(x) > 1:
         half = len(x) // 2
         pairs = combine(x[:half], x[half : 2 * half])

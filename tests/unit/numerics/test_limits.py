@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cavity.numerics.limits import floor_positive, least_diagonal, proper, rounding, tiny
+from cavity.numerics.limits import floor_positive, least_diagonal, proper, rounding, tiny, within_squares
 
 both = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
@@ -41,3 +41,12 @@ def test_proper_leaves_room_for_rounding(dtype):
     eps = torch.finfo(dtype).eps
     d = torch.tensor([-1.0, 0.0, eps, 0.01, 1.0], dtype=dtype)
     assert proper(d).tolist() == [False, False, False, True, True]
+
+
+@both
+def test_within_squares_leaves_room_for_sums_of_squares(dtype):
+    x = torch.tensor([-3.0, 0.0, 1e10, torch.finfo(dtype).max, -torch.finfo(dtype).max], dtype=dtype)
+    kept = within_squares(x)
+    assert torch.equal(kept[:3], x[:3])
+    assert torch.isfinite(1e4 * kept.square()).all()
+    assert torch.equal(torch.sign(kept), torch.sign(x))
