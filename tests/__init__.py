@@ -1,4 +1,4 @@
-"""The tests, and the checker of types and shapes that they put on every function of cavity (named in pyproject.toml)."""
+"""The tests, and the checker of types and shapes that they put on all functions of cavity (named in pyproject.toml)."""
 
 from beartype import BeartypeConf, beartype
 

@@ -23,6 +23,7 @@ from cavity.data import ArrayData
 from cavity.inducing import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
+from cavity.numerics.linalg import FactorisationError
 from cavity.predict import Uncertainty
 from cavity.scaling import Scaler, fit_scaler
 from cavity.settings import (
@@ -333,12 +334,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         model = self._start_model(data, rows, scaler, choice)
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         trainer = Trainer(model, METHODS[self.method](), data, choice.plan, hyper_prior, report)
-        if not model.learned:
-            trained = trainer.infer()
-        elif choice.optimizer == "lbfgs":
-            trained = train_lbfgs(trainer)
-        else:
-            trained = trainer.train(make_optimiser(choice, model))
+        try:
+            if not model.learned:
+                trained = trainer.infer()
+            elif choice.optimizer == "lbfgs":
+                trained = train_lbfgs(trainer)
+            else:
+                trained = trainer.train(make_optimiser(choice, model))
+        except FactorisationError as error:
+            raise trainer.failure(error) from error
         return scaler, model, trained
 
     def _work(self, rows: _Rows, choice: Choice) -> int:
@@ -411,7 +415,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if self.method == "sep":
             self._keep_stream(model, choice, trained.theta, trained.state, weight)
         else:
-            vars(self).pop("_stream", None)  # of an earlier fit, with another scaling
+            self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling
         self._publish(trained.posterior, trained.log_z)
 
     def _publish(self, posterior: Posterior, log_z: float) -> None:

@@ -104,7 +104,7 @@ class Prior:
         cross, kappa = self._blocks(X)
         W = torch.matmul(self.L_inverse, cross.detach())
         s = kappa.detach() - columns_squared(W)
-        return Rows(cross, kappa, W, floor_positive(s, kappa.detach()).expand(self.n_classes, -1))
+        return Rows(cross, kappa, W, floor_positive(s, kappa.detach(), self.dtype).expand(self.n_classes, -1))
 
     def _blocks(self, X: Tensor) -> tuple[Tensor, Tensor]:
         params = {name: value.to(self.dtype) for name, value in self.params.items()}

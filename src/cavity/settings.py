@@ -81,7 +81,7 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
         tol=params["tol"],
         damping=damping,
         damping_decay=0.99 if is_paper and is_full else 1.0,
-        sweep_tol=1e-4 if learns else min(1e-9, params["tol"]),
+        sweep_tol=1e-4 if learns else min(1e-9, max(params["tol"], 1e-12)),
         final_sweeps=0 if is_paper or not is_full or not learns else 50,
         seed=seed,
     )

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.problems import PLAN, converge, random_problem, sweeps, trainer
 
 from cavity.data import ArrayData
 from cavity.inference import EP, SEP
 from cavity.kernels import RBF
 from cavity.sites import Site, cavity
 from cavity.training import Adam
+from tests.problems import PLAN, converge, random_problem, sweeps, trainer
 
 PROBLEM = random_problem(seed=31, n_rows=17)
 BOTH = pytest.mark.parametrize("method", [EP, SEP])

@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.problems import random_problem
-from tests.reference import oracle
 
 from cavity.inducing import (
     Gradient,
@@ -21,6 +19,8 @@ from cavity.inducing import (
 )
 from cavity.kernels import RBF
 from cavity.numerics.limits import least_diagonal
+from tests.problems import random_problem
+from tests.reference import oracle
 
 PROBLEM = random_problem(seed=1, n_rows=9)
 C, M = PROBLEM.Z.shape[:2]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.problems import converge, random_problem
-from tests.reference import oracle
 
 from cavity import predict
 from cavity.inference import EP
+from tests.problems import converge, random_problem
+from tests.reference import oracle
 
 PROBLEM = random_problem(seed=5, n_rows=18)
 NEW = torch.from_numpy(np.random.default_rng(9).uniform(-4, 4, (40, 2)))

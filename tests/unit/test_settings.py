@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from tests.problems import random_problem
 
 from cavity import GPClassifier
 from cavity.kernels import RBF
@@ -20,6 +19,7 @@ from cavity.settings import (
     prior_spec,
 )
 from cavity.training import Adam, AdaptiveRate
+from tests.problems import random_problem
 
 # argument: values that it cannot take, and a word of what the error must say that it can
 BAD = {

@@ -98,7 +98,7 @@ class SEP:
 def _share(state: SEPState, batch: Batch) -> Tensor:
     """B_k / n_k: how much of the factors of each class the batch holds."""
     in_batch = factor_counts((batch.own * batch.weight).sum(-1))
-    return (in_batch / state.counts.clamp_min(1.0)).clamp_max(1.0)
+    return torch.where(state.counts > 0, in_batch / state.counts, 1.0).clamp_max(1.0)
 
 
 def _cavity(S: Tensor, r: Tensor, state: SEPState, removed: float) -> tuple[Whitened, Tensor]:

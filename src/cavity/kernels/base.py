@@ -17,6 +17,8 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from cavity.numerics.limits import LARGEST_PARAMETER
+
 Params = dict[str, Tensor]
 
 
@@ -51,10 +53,11 @@ class Kernel(ABC):
 
 
 def log_start(name: str, value: ArrayLike | None, default: float, shape: tuple[int, ...]) -> Tensor:
-    """log of a positive start value, broadcast to `shape`; an error that names it otherwise."""
+    """log of a positive start value of moderate size, broadcast to `shape`; an error that names it otherwise."""
     array = np.asarray(default if value is None else value, dtype=np.float64)
-    if not (np.isfinite(array).all() and (array > 0).all()):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    if not ((array >= 1.0 / LARGEST_PARAMETER) & (array <= LARGEST_PARAMETER)).all():
+        least = 1.0 / LARGEST_PARAMETER
+        raise ValueError(f"{name} must be positive and finite, from {least:g} to {LARGEST_PARAMETER:g}, got {value!r}")
     try:
         array = np.broadcast_to(array, shape)
     except ValueError:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from cavity.kernels.base import Kernel, Params, log_start
+from cavity.numerics.limits import within_squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,19 +33,23 @@ class Linear(Kernel):
         }
 
     def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
-        weight = torch.exp(params["log_variance"][:, None] - 2.0 * params["log_lengthscale"])
-        return torch.matmul(Z * weight[:, None, :], X.mT)
+        scale = _scale(params)
+        return torch.matmul(within_squares(Z * scale), within_squares(X * scale).mT)
 
     def gram(self, params: Params, Z: Float[Tensor, "#C M D"]) -> Float[Tensor, "_ M M"]:
         return self.cross(params, Z, Z)
 
     def diag(self, params: Params, X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ B"]:
-        weight = torch.exp(params["log_variance"][:, None] - 2.0 * params["log_lengthscale"])
-        return torch.matmul(X.square(), weight[:, :, None]).squeeze(-1)
+        return within_squares(X * _scale(params)).square().sum(-1)
 
     def fitted(self, params: Params) -> Kernel:
         values = {name: torch.exp(params[f"log_{name}"]).cpu().numpy() for name in ("lengthscale", "variance")}
         return replace(self, **values)
+
+
+def _scale(params: Params) -> Float[Tensor, "_ 1 D"]:
+    """√variance/ℓ_d: k is the inner product of inputs scaled by it."""
+    return torch.exp(0.5 * params["log_variance"][:, None] - params["log_lengthscale"])[:, None, :]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 LARGEST_INPUT = 1e15  # of scaled inputs: their squares are finite in single precision too
-LEAST_LENGTHSCALE = 1e-15  # to start from: so is its inverse squared
+LEAST_LENGTHSCALE = 1e-15  # chosen from the data: so is its inverse squared
+LARGEST_PARAMETER = 1e30  # of a kernel or noise, to start from; its inverse is the least. Finite in single precision
 
 
 def within_squares(x: Tensor) -> Tensor:
@@ -20,14 +21,14 @@ def tiny(x: Tensor) -> float:
     return 1e-100 if x.dtype == torch.float64 else 1e-30
 
 
-def rounding(x: Tensor) -> float:
+def rounding(dtype: torch.dtype) -> float:
     """Relative size of a rounding error that has been through a factorisation."""
-    return float(torch.finfo(x.dtype).eps) ** 0.75
+    return float(torch.finfo(dtype).eps) ** 0.75
 
 
-def floor_positive(x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-    """`x`, kept at or above a rounding error of `scale`: for variances that must not vanish."""
-    return torch.maximum(x, torch.as_tensor(scale, dtype=x.dtype, device=x.device) * rounding(x))
+def floor_positive(x: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x`, kept at or above a rounding error of `scale` in `dtype`: for variances that must not vanish."""
+    return torch.maximum(x, scale * rounding(dtype))
 
 
 def least_diagonal(dtype: torch.dtype) -> float:
@@ -41,4 +42,4 @@ def least_diagonal(dtype: torch.dtype) -> float:
 
 def proper(denominator: Tensor) -> Tensor:
     """Where `1 − τh` leaves a proper cavity, with room for rounding."""
-    return denominator > rounding(denominator)
+    return denominator > rounding(denominator.dtype)

@@ -23,7 +23,7 @@ def cholesky(A: Float[Tensor, "*C M M"]) -> tuple[Float[Tensor, "*C M M"], Float
     diagonal. A NaN is told from a matrix that is not positive definite: no jitter mends it.
     """
     L, info = torch.linalg.cholesky_ex(A)
-    if not info.any():
+    if not info.any() and torch.isfinite(L.diagonal(dim1=-2, dim2=-1).sum()):
         return L, A.new_zeros(A.shape[:-2])
     return _cholesky_with_jitter(A, L, info)
 
@@ -32,7 +32,7 @@ def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, T
     if not torch.isfinite(A).all():
         raise FactorisationError("a covariance matrix holds NaN or infinity")
     scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
-    jitter, relative = torch.zeros_like(scale), rounding(A)
+    jitter, relative = torch.zeros_like(scale), rounding(A.dtype)
     while relative <= LARGEST_JITTER:
         jitter = torch.where(info > 0, relative * scale, jitter)
         L, info = torch.linalg.cholesky_ex(A + torch.diag_embed(jitter[..., None].expand(A.shape[:-1])))

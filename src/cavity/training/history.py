@@ -47,6 +47,10 @@ class History:
         if self._report is not None:
             self._report(record)
 
+    def last_event(self) -> str | None:
+        """What went wrong last, if anything did."""
+        return next((record["event"] for record in reversed(self.records) if record["event"] is not None), None)
+
     def has_settled(self, tol: float) -> bool:
         """Whether the objective rose by less than `tol` an epoch, comparing the last ten epochs with those before."""
         values = [record["objective"] for record in self.records if record["event"] is None]

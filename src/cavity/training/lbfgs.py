@@ -44,5 +44,5 @@ def train_lbfgs(trainer: Trainer) -> Trained:
     with contextlib.suppress(_OutOfTime):
         minimize(negative, theta.cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
     if not np.isfinite(best[0]):
-        raise trainer.failure()
+        raise FactorisationError(f"no step worked: {trainer.history.last_event()}")
     return trainer.finish(best[1], best[2], evaluations)

@@ -88,7 +88,7 @@ class Trainer:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
         self.clock = Clock(plan.max_epochs, plan.max_seconds)
-        self.failures, self.scale = 0, 1.0
+        self.failures, self.scale, self._renewed = 0, 1.0, -1
         self._rows_weight = float(data.weight.sum())
         self._generator = torch.Generator().manual_seed(plan.seed)
 
@@ -103,11 +103,12 @@ class Trainer:
         self._good = start
         for epoch in range(1, self.plan.max_epochs + 1):
             theta, state, objective = self._epoch(theta, state, epoch - 1, optimiser)
-            self.note(epoch, objective, optimiser.size())
+            if objective is not None:
+                self.note(epoch, objective, optimiser.size())
             if self.history.has_settled(self.plan.tol * self._rows_weight) or self.clock.is_over():
                 break
         if self._good is start:
-            raise self.failure()
+            raise FactorisationError(f"no step worked: {self.history.last_event()}")
         try:
             return self.finish(theta, state, epoch)
         except FactorisationError as error:  # the last step went too far
@@ -140,12 +141,11 @@ class Trainer:
             raise FactorisationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
 
-    def failure(self) -> TrainingError:
-        """What to raise when no step worked."""
-        last = next((r["event"] for r in reversed(self.history.records) if r["event"] is not None), "no step was made")
+    def failure(self, error: Exception) -> TrainingError:
+        """What to raise when nothing helps against `error`."""
         return TrainingError(
-            f"training cannot go on ({last}). Try scaling='standard', a kernel of moderate variance and lengthscale, a "
-            "larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
+            f"training cannot go on ({error}). Try scaling='standard', a kernel of moderate lengthscale and variance, "
+            "a larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
         )
 
     def note(self, epoch: int, objective: float, rate: float, event: str | None = None) -> None:
@@ -180,7 +180,7 @@ class Trainer:
             raise FactorisationError("the objective or its gradient is not finite")
         return state, objective.detach(), gradient
 
-    def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float]:
+    def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float | None]:
         values = []
         for step, batch in enumerate(self._batches()):
             progress = self.clock.progress(epoch + step * len(batch.positions) / len(self.data))
@@ -196,20 +196,23 @@ class Trainer:
             values.append(float(objective))
             if self.clock.is_over():
                 break
-        return theta, state, sum(values) / len(values) if values else math.nan
+        return theta, state, sum(values) / len(values) if values else None
 
     def _go_back(self, epoch: int, optimiser: Optimiser, error: FactorisationError) -> tuple[Tensor, Any]:
         """The last θ and state that worked, and smaller steps from there.
 
-        Of running sums that have drifted from their sites, making them anew is cure enough the first time.
+        Running sums may only have drifted from their sites: then making them anew is cure enough, once an epoch and
+        not twice in a row.
         """
         self.failures += 1
-        if self.plan.batch_size is None or self.failures > 1:
+        may_have_drifted = self.method.keeps_rows and self.plan.batch_size is not None
+        if not may_have_drifted or self.failures > 1 or epoch == self._renewed:
             self.scale *= 0.5
             optimiser.shrink()
+        self._renewed = epoch
         self.note(epoch, math.nan, optimiser.size(), f"went back: {error}")
         if self.failures >= MAX_FAILURES:
-            raise self.failure() from error
+            raise self.failure(error) from error
         theta, state = self._good
         return theta, self._refreshed(theta, state)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from tests.problems import random_problem
-from tests.reference import oracle
 
 from cavity.inference.base import factor_counts, factor_weights, relative_change
+from tests.problems import random_problem
+from tests.reference import oracle
 
 
 def test_factor_counts_against_loops():

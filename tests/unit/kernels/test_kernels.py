@@ -199,18 +199,18 @@ def test_start_values_broadcast_over_classes_and_features(kernel):
 @pytest.mark.parametrize("name", ["lengthscale", "variance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, [1.0, 2.0, 3.0, 4.0]])
 def test_bad_start_values_are_named(kernel, name, value):
-    with pytest.raises(ValueError, match=f"^{name} "):
+    with pytest.raises(ValueError, match=f"^{name}[ =]"):
         kernel(**{name: value}).start(N_CLASSES, N_FEATURES, 1.0)
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan, [1.0, 2.0]])
 def test_bad_variance_of_the_constant_kernel_is_named(value):
-    with pytest.raises(ValueError, match=r"^variance "):
+    with pytest.raises(ValueError, match=r"^variance[ =]"):
         Constant(value).start(N_CLASSES, N_FEATURES, 1.0)
 
 
 def test_a_part_of_a_sum_still_names_its_argument():
-    with pytest.raises(ValueError, match=r"^lengthscale "):
+    with pytest.raises(ValueError, match=r"^lengthscale[ =]"):
         (RBF() + Linear(lengthscale=-1.0)).start(N_CLASSES, N_FEATURES, 1.0)
 
 

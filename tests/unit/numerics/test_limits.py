@@ -20,20 +20,19 @@ def test_tiny_can_be_divided_by(dtype):
 def test_order_of_the_constants(dtype):
     """A rounding error < one that a factorisation has grown < the weight that K keeps on its diagonal."""
     eps = torch.finfo(dtype).eps
-    assert eps < rounding(torch.ones(1, dtype=dtype)) < eps**0.5
-    assert rounding(torch.ones(1, dtype=dtype)) < least_diagonal(dtype) < 1e-3
+    assert eps < rounding(dtype) < eps**0.5
+    assert rounding(dtype) < least_diagonal(dtype) < 1e-3
 
 
 @both
 def test_floor_positive_lifts_only_what_is_below(dtype):
     x = torch.tensor([-1.0, 0.0, 0.5, 2.0], dtype=dtype)
     scale = torch.tensor([1.0, 4.0, 1.0, 1.0], dtype=dtype)
-    floored = floor_positive(x, scale)
+    floored = floor_positive(x, scale, x.dtype)
     assert floored.dtype == dtype
     assert torch.equal(floored[2:], x[2:])
     assert floored[0] > 0
     torch.testing.assert_close(floored[1], 4 * floored[0])
-    assert floor_positive(x).min() == floored[0]
 
 
 @both

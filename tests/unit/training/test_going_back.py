@@ -1,12 +1,13 @@
 """A step of the hyper-parameters that goes too far is taken back, wherever it shows."""
 
+import re
 from dataclasses import replace
 
 import pytest
 import torch
 
 from cavity.inference import EP, SEP
-from cavity.training import TrainingError
+from cavity.numerics.linalg import FactorisationError
 from tests.problems import PLAN, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
@@ -58,5 +59,7 @@ def test_a_start_that_never_works_is_an_error(method, monkeypatch):
     """Not a classifier that has learned nothing and keeps silent about it."""
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=3))
     monkeypatch.setattr("cavity.inducing.Prior.pull_back", lambda self, rows, gradient, leaf: leaf * torch.nan)
-    with pytest.raises(TrainingError, match=r"not finite.*scaling=.*kernel.*noise"):
+    with pytest.raises(FactorisationError, match=r"no step worked: .*not finite"):
         run.train(Leap())
+    assert isinstance(run.failure(FactorisationError("this")), ValueError)
+    assert re.search(r"this.*scaling=.*kernel.*noise.*n_inducing", str(run.failure(FactorisationError("this"))))

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from tests.problems import random_problem
 
 from cavity.kernels import RBF, Linear
 from cavity.training import HyperPrior
 from cavity.training.hyper import kind
+from tests.problems import random_problem
 
 PROBLEM = random_problem(seed=2)
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.problems import PLAN, random_problem, trainer
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorisationError
 from cavity.training import Adam, TrainingError, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
+from tests.problems import PLAN, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from tests.problems import random_problem
-from tests.reference import oracle
 
 from cavity.data import ArrayData
 from cavity.inference import SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorisationError
 from cavity.training import Adam, HyperPrior, Stream
+from tests.problems import random_problem
+from tests.reference import oracle
 
 PROBLEM = random_problem(seed=4, n_rows=30)
 
