@@ -23,6 +23,7 @@ from cavity.data import ArrayData
 from cavity.inducing import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
+from cavity.kernels.base import numbers
 from cavity.numerics.linalg import FactorisationError
 from cavity.predict import Uncertainty
 from cavity.scaling import Scaler, fit_scaler
@@ -232,7 +233,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         rows = self._validate_training(X, y, sample_weight, reset=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = _seed(self.random_state)
         rows = _merge_equal_rows(rows)
         choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
         with _threads_for(self._work(rows, choice)), self._progress(choice.plan.max_epochs) as report:
@@ -368,7 +369,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             X,
             n_classes,
             Z,
-            start.noise if self.noise is None else self.noise,
+            start.noise if self.noise is None else numbers("noise", self.noise),
             (self.learn_kernel, self.learn_inducing),
             (self.share_kernel, self.share_inducing),
             start.lengthscale * median_distance(X, rng) ** start.power,
@@ -379,7 +380,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _given_inducing(self, scaler: Scaler, n_classes: int, n_features: int) -> Array | None:
         if self.inducing_points is None:
             return None
-        Z = np.asarray(self.inducing_points, dtype=np.float64)
+        Z = numbers("inducing_points", self.inducing_points)
         fits = Z.ndim in (2, 3) and Z.shape[-1] == n_features and Z.size and (Z.ndim == 2 or len(Z) == n_classes)
         if not (fits and np.isfinite(Z).all()):
             raise ValueError(f"inducing_points has shape {Z.shape}; finite numbers of shape (M, {n_features}) or "
@@ -395,7 +396,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _start_stream(self, rows: _Rows) -> None:
         if len(self.classes_) < 2:
             raise ValueError("partial_fit needs two classes or more: name all of them in classes=")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = _seed(self.random_state)
         choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
         self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
         data = self._data(rows, self._scaler)
@@ -476,7 +477,17 @@ def _large_sums() -> np.errstate:
     return np.errstate(over="ignore", invalid="ignore")
 
 
+def _seed(random_state: Any) -> int:
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise ValueError(f"random_state={random_state!r} cannot be used; "
+                         "None, an int in [0, 2**32) or a numpy RandomState is needed") from None  # fmt: skip
+
+
 def _class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
+    if not (class_weight is None or isinstance(class_weight, (str, dict))):
+        raise TypeError(f"class_weight={class_weight!r} cannot be used; 'balanced', a dict or None is needed")
     weight = compute_sample_weight(class_weight, y)
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "

@@ -111,19 +111,32 @@ def test_balanced_weights_help_the_rare_class(method):
     np.testing.assert_allclose(by_row.predict_proba(X), balanced.predict_proba(X), atol=1e-8)
 
 
-@BOTH
-@pytest.mark.parametrize(("weights", "message"), [
-    ({0: -1.0}, "class_weight"), ({0: np.nan}, "class_weight"), ({0: np.inf}, "class_weight"), ("even", "class_weight"),
-])  # fmt: skip
-def test_class_weights_that_make_no_sense(method, weights, message):
-    with pytest.raises(ValueError, match=message):
-        quick(method, class_weight=weights).fit(X_IRIS, Y_IRIS)
+@pytest.mark.parametrize("weights", [{0: -1.0}, {0: np.nan}, {0: np.inf}, "even", [1.0, 2.0, 3.0]])
+def test_class_weights_that_make_no_sense(weights):
+    with pytest.raises((ValueError, TypeError), match="class_weight"):
+        quick(class_weight=weights).fit(X_IRIS, Y_IRIS)
 
 
 @BOTH
 def test_weights_beyond_whole_numbers_are_refused(method):
     with pytest.raises(ValueError, match="sample_weight"):
         quick(method).fit(X_IRIS, Y_IRIS, sample_weight=np.full(150, 1e15))
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize("name", sorted(set(GPClassifier().get_params()) - {"verbose"}))
+@pytest.mark.parametrize("value", ["x", -1.5, float("nan"), {"a": 1}, object(), b"s", np.ones((2, 2)), 1 + 2j, len])
+def test_an_argument_that_makes_no_sense_is_named(name, value):
+    with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b"):
+        quick(**{name: value}).fit(X_IRIS, Y_IRIS)
+
+
+@pytest.mark.parametrize("kernel", [RBF("x"), RBF(variance=-1.0), RBF(np.ones(7)), RBF(variance=1e31)])
+def test_a_kernel_that_makes_no_sense_is_named(kernel):
+    with pytest.raises((ValueError, TypeError), match=r"lengthscale|variance"):
+        quick(kernel=kernel).fit(X_IRIS, Y_IRIS)
 
 
 # --- frames ---

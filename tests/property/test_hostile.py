@@ -65,7 +65,7 @@ class Problem:
 @st.composite
 def arguments(draw: st.DrawFn, n_rows: int) -> dict[str, Any]:
     """Constructor arguments, few epochs each; "outer" sweeps a hundred times per step, so it comes seldom."""
-    updates = draw(st.sampled_from(["inner"] * 13 + ["inner-exact"] * 6 + ["outer"]))
+    updates = draw(st.sampled_from(["inner"] * 28 + ["inner-exact"] * 11 + ["outer"]))
     is_outer = updates == "outer"
     return {
         "method": draw(st.sampled_from(["ep", "sep"])),
@@ -93,7 +93,7 @@ def arguments(draw: st.DrawFn, n_rows: int) -> dict[str, Any]:
 @st.composite
 def labels(draw: st.DrawFn) -> np.ndarray:
     """At least one row per class: a few classes, one row each, many rows of one, or 200 classes."""
-    shape = draw(st.sampled_from(["few"] * 20 + ["one each"] * 8 + ["imbalanced"] * 8 + ["many classes"]))
+    shape = draw(st.sampled_from(["few"] * 30 + ["one each"] * 15 + ["imbalanced"] * 14 + ["many classes"]))
     if shape == "many classes":
         return np.arange(400 + draw(st.integers(0, 20))) % 200  # scikit-learn warns of more labels than half the rows
     n_classes = draw(st.integers(2, 5))

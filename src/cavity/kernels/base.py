@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cavity.numerics.limits import LARGEST_PARAMETER
@@ -52,9 +52,17 @@ class Kernel(ABC):
         return Product((self, other))
 
 
+def numbers(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """`value` as an array; an error that names it otherwise."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name}={value!r} cannot be used; {name} must be a number or an array of numbers") from None
+
+
 def log_start(name: str, value: ArrayLike | None, default: float, shape: tuple[int, ...]) -> Tensor:
     """log of a positive start value of moderate size, broadcast to `shape`; an error that names it otherwise."""
-    array = np.asarray(default if value is None else value, dtype=np.float64)
+    array = numbers(name, default if value is None else value)
     if not ((array >= 1.0 / LARGEST_PARAMETER) & (array <= LARGEST_PARAMETER)).all():
         least = 1.0 / LARGEST_PARAMETER
         raise ValueError(f"{name} must be positive and finite, from {least:g} to {LARGEST_PARAMETER:g}, got {value!r}")
