@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from tqdm import tqdm
 
 from cavity import predict
 from cavity.data import ArrayData
+from cavity.front import (
+    DTYPES,
+    Rows,
+    choose_device,
+    class_weights,
+    draw_seed,
+    encode,
+    large_sums,
+    merge_equal_rows,
+    progress,
+    threads_for,
+)
 from cavity.inducing import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
@@ -51,19 +59,9 @@ from cavity.training import (
 
 Array = NDArray[np.float64]
 
-MERGE_ROWS = 10_000
 STREAM_BATCH = 256
 TRIAL_EPOCHS = 60
-WORK_PER_THREAD = 1_000_000
 MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
-
-
-class _Rows(NamedTuple):
-    """Validated training rows: labels encoded as 0 … C−1, weights positive."""
-
-    X: Array
-    y: NDArray[np.int64]
-    weight: Array
 
 
 def _forgets_rows(classifier: GPClassifier) -> bool:
@@ -233,10 +231,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         rows = self._validate_training(X, y, sample_weight, reset=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
-        seed = _seed(self.random_state)
-        rows = _merge_equal_rows(rows)
+        seed = draw_seed(self.random_state)
+        rows = merge_equal_rows(rows)
         choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
-        with _threads_for(self._work(rows, choice)), self._progress(choice.plan.max_epochs) as report:
+        with (
+            threads_for(self._work(rows, choice)),
+            progress(f"cavity {self.method}", choice.plan.max_epochs, self.verbose) as report,
+        ):
             scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
             scaler, model, trained = self._train(rows, scaling, choice, report)
         self._set_fitted(scaler, model, trained, choice, float(rows.weight.sum()))
@@ -281,27 +282,24 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the class probabilities, exact far into the tails."""
-        X = self._validate_new(X)
-        return predict.log_probabilities(self.posterior_, X)
+        return predict.log_probabilities(*self._validate_new(X))
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent functions f, noise included, each (N, C)."""
-        X = self._validate_new(X)
-        return predict.marginals(self.posterior_, X)
+        return predict.marginals(*self._validate_new(X))
 
     def uncertainty(self, X: Any) -> Uncertainty:
         """How unsure each prediction is, and why: total, aleatoric and epistemic entropy in nats."""
-        X = self._validate_new(X)
-        return predict.uncertainty(self.posterior_, X)
+        return predict.uncertainty(*self._validate_new(X))
 
     def _validate_training(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
-    ) -> _Rows:
-        with _large_sums():
+    ) -> Rows:
+        with large_sums():
             X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
             check_classification_targets(y)
             weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            weight = weight * _class_weights(self.class_weight, y)
+            weight = weight * class_weights(self.class_weight, y)
             total = float(weight.sum())
         keep = weight > 0
         if not keep.any():
@@ -313,7 +311,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             )
         if reset:
             self.classes_ = np.unique(y[keep] if classes is None else np.asarray(classes))
-        return _Rows(X[keep], _encode(y[keep], self.classes_), weight[keep])
+        return Rows(X[keep], encode(y[keep], self.classes_), weight[keep])
 
     def _check_classes(self, classes: ArrayLike | None, is_first: bool) -> None:
         if is_first and classes is None:
@@ -321,14 +319,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if not is_first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_!r}")
 
-    def _validate_new(self, X: Any) -> torch.Tensor:
+    def _validate_new(self, X: Any) -> tuple[Posterior, torch.Tensor]:
+        """q(u) and the scaled rows, on the device that predicts."""
         check_is_fitted(self, "posterior_")
-        with _large_sums():
+        with large_sums():
             X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return torch.from_numpy(self._scaler.transform(X))
+        device = choose_device(self.device)
+        posterior = self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
+        return posterior, torch.from_numpy(self._scaler.transform(X)).to(device)
 
     def _train(
-        self, rows: _Rows, scaling: str | None, choice: Choice, report: Callable[[Record], None] | None = None
+        self, rows: Rows, scaling: str | None, choice: Choice, report: Callable[[Record], None] | None = None
     ) -> tuple[Scaler, Model, Trained]:
         scaler = fit_scaler(scaling, rows.X, rows.weight)
         data = self._data(rows, scaler)
@@ -346,19 +347,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise trainer.failure(error) from error
         return scaler, model, trained
 
-    def _work(self, rows: _Rows, choice: Choice) -> int:
+    def _work(self, rows: Rows, choice: Choice) -> int:
         """Entries of the largest block of a step: classes × inducing points × rows."""
         n_rows = choice.plan.batch_size or len(rows.X)
         return len(self.classes_) * inducing_count(self.n_inducing, len(rows.X)) * n_rows
 
-    def _choose_scaling(self, rows: _Rows, choice: Choice) -> str:
+    def _choose_scaling(self, rows: Rows, choice: Choice) -> str:
         """The scaling with the better log Z_q after a short training on the same rows."""
         epochs = min(TRIAL_EPOCHS, choice.plan.max_epochs)
         seconds = None if self.max_seconds is None else 0.2 * self.max_seconds
         trial = replace(choice, plan=replace(choice.plan, max_epochs=epochs, max_seconds=seconds))
         return max(("standard", "quantile"), key=lambda scaling: self._train(rows, scaling, trial)[2].log_z)
 
-    def _start_model(self, data: ArrayData, rows: _Rows, scaler: Scaler, choice: Choice) -> Model:
+    def _start_model(self, data: ArrayData, rows: Rows, scaler: Scaler, choice: Choice) -> Model:
         X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(choice.plan.seed)
         given = self._given_inducing(scaler, n_classes, X.shape[1])
         n_inducing = inducing_count(self.n_inducing, len(X))
@@ -374,7 +375,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             (self.share_kernel, self.share_inducing),
             start.lengthscale * median_distance(X, rng) ** start.power,
             data.X.device,
-            _DTYPES[self.dtype],
+            DTYPES[self.dtype],
         )
 
     def _given_inducing(self, scaler: Scaler, n_classes: int, n_features: int) -> Array | None:
@@ -387,16 +388,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                              f"({n_classes}, M, {n_features}) are needed")  # fmt: skip
         return scaler.transform(Z.reshape(-1, n_features)).reshape(Z.shape)
 
-    def _data(self, rows: _Rows, scaler: Scaler) -> ArrayData:
+    def _data(self, rows: Rows, scaler: Scaler) -> ArrayData:
         device = choose_device(self.device)
-        X = torch.as_tensor(scaler.transform(rows.X), dtype=_DTYPES[self.dtype], device=device)
+        X = torch.as_tensor(scaler.transform(rows.X), dtype=DTYPES[self.dtype], device=device)
         y = torch.as_tensor(rows.y, device=device)
         return ArrayData(X, y, torch.as_tensor(rows.weight, device=device), len(self.classes_))
 
-    def _start_stream(self, rows: _Rows) -> None:
+    def _start_stream(self, rows: Rows) -> None:
         if len(self.classes_) < 2:
             raise ValueError("partial_fit needs two classes or more: name all of them in classes=")
-        seed = _seed(self.random_state)
+        seed = draw_seed(self.random_state)
         choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
         self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
         data = self._data(rows, self._scaler)
@@ -427,90 +428,3 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Z = self._scaler.inverse(prior.Z.numpy())
         self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
         self.log_marginal_likelihood_ = log_z
-
-    @contextmanager
-    def _progress(self, max_epochs: int) -> Iterator[Callable[[Record], None] | None]:
-        if not self.verbose:
-            yield None
-            return
-        with tqdm(total=max_epochs, desc=f"cavity {self.method}", unit="epoch", leave=True) as bar:
-
-            def report(record: Record) -> None:
-                if record["event"] is not None or self.verbose > 1:
-                    bar.write(_line(record))
-                bar.update(record["epoch"] - bar.n)
-                bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
-
-            yield report
-
-
-def _line(record: Record) -> str:
-    return "  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
-
-
-_DTYPES = {"float64": torch.float64, "float32": torch.float32}
-
-
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device={name!r} cannot be used ({error}); 'auto', 'cpu' or 'cuda' may be") from None
-
-
-@contextmanager
-def _threads_for(work: int) -> Iterator[None]:
-    """One thread where a step is small: starting more costs more than it saves, far more on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if work < WORK_PER_THREAD else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _large_sums() -> np.errstate:
-    """scikit-learn tests for NaN and infinity by a sum first, which finite numbers near the largest may overflow."""
-    return np.errstate(over="ignore", invalid="ignore")
-
-
-def _seed(random_state: Any) -> int:
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError:
-        raise ValueError(f"random_state={random_state!r} cannot be used; "
-                         "None, an int in [0, 2**32) or a numpy RandomState is needed") from None  # fmt: skip
-
-
-def _class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
-    if not (class_weight is None or isinstance(class_weight, (str, dict))):
-        raise TypeError(f"class_weight={class_weight!r} cannot be used; 'balanced', a dict or None is needed")
-    weight = compute_sample_weight(class_weight, y)
-    if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "
-                         "finite numbers at or above 0 are needed")  # fmt: skip
-    return weight
-
-
-def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    unknown = classes[place] != y
-    if unknown.any():
-        raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not among classes={classes!r}")
-    return place.astype(np.int64)
-
-
-def _merge_equal_rows(rows: _Rows) -> _Rows:
-    """Equal rows with equal labels become one row of their joint weight, in an order of its own.
-
-    So copies and weights, and rows in any order, give the same fit to the last bit. Large sets are left as they are.
-    """
-    if len(rows.X) > MERGE_ROWS:
-        return rows
-    table = np.column_stack([rows.X, rows.y])
-    distinct, place = np.unique(table, axis=0, return_inverse=True)
-    weight = np.bincount(place.ravel(), weights=rows.weight).astype(np.float64)
-    return _Rows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)

@@ -1,0 +1,120 @@
+"""Between the user's arguments and the tensors: rows, labels, weights, seeds, devices, threads, the progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
+from tqdm import tqdm
+
+from cavity.training import Record
+
+Array = NDArray[np.float64]
+
+MERGE_ROWS = 10_000
+WORK_PER_THREAD = 1_000_000
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+
+
+class Rows(NamedTuple):
+    """Validated training rows: labels encoded as 0 … C−1, weights positive."""
+
+    X: Array
+    y: NDArray[np.int64]
+    weight: Array
+
+
+@contextmanager
+def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Record], None] | None]:
+    """A bar that moves with the records; nothing at all where `verbose` is 0."""
+    if not verbose:
+        yield None
+        return
+    with tqdm(total=max_epochs, desc=title, unit="epoch", leave=True) as bar:
+
+        def report(record: Record) -> None:
+            if record["event"] is not None or verbose > 1:
+                bar.write(_line(record))
+            bar.update(record["epoch"] - bar.n)
+            bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
+
+        yield report
+
+
+def _line(record: Record) -> str:
+    return "  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={name!r} cannot be used ({error}); 'auto', 'cpu' or 'cuda' may be") from None
+
+
+@contextmanager
+def threads_for(work: int) -> Iterator[None]:
+    """One thread where a step is small: starting more costs more than it saves, far more on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if work < WORK_PER_THREAD else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def large_sums() -> np.errstate:
+    """scikit-learn tests for NaN and infinity by a sum first, which finite numbers near the largest may overflow."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def draw_seed(random_state: Any) -> int:
+    """A seed from anything that scikit-learn takes for `random_state`."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise ValueError(f"random_state={random_state!r} cannot be used; "
+                         "None, an int in [0, 2**32) or a numpy RandomState is needed") from None  # fmt: skip
+
+
+def class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
+    """The weight that each row has for its label."""
+    if not (class_weight is None or isinstance(class_weight, (str, dict))):
+        raise TypeError(f"class_weight={class_weight!r} cannot be used; 'balanced', a dict or None is needed")
+    weight = compute_sample_weight(class_weight, y)
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "
+                         "finite numbers at or above 0 are needed")  # fmt: skip
+    return weight
+
+
+def encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Labels as places in `classes`, which is sorted."""
+    place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    unknown = classes[place] != y
+    if unknown.any():
+        raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not among classes={classes!r}")
+    return place.astype(np.int64)
+
+
+def merge_equal_rows(rows: Rows) -> Rows:
+    """Equal rows with equal labels become one row of their joint weight, in an order of its own.
+
+    So copies and weights, and rows in any order, give the same fit to the last bit. Large sets are left as they are.
+    """
+    if len(rows.X) > MERGE_ROWS:
+        return rows
+    table = np.column_stack([rows.X, rows.y])
+    distinct, place = np.unique(table, axis=0, return_inverse=True)
+    weight = np.bincount(place.ravel(), weights=rows.weight).astype(np.float64)
+    return Rows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)
