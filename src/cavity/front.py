@@ -46,6 +46,8 @@ def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Re
             bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
 
         yield report
+        bar.total = bar.n  # it may settle before its last epoch
+        bar.refresh()
 
 
 def _line(record: Record) -> str:
