@@ -121,7 +121,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         inducing_points_: (C, M, D), in units of X.
         posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
         log_marginal_likelihood_: log Z_q of the training rows.
-        history_: one dict an epoch: objective, seconds, learning rate, damping, and what went wrong if anything did.
+        history_: one dict an epoch: objective (None where only sites move), seconds, learning rate, damping, and what
+            went wrong if anything did.
         n_iter_: epochs run.
 
     >>> from sklearn.datasets import load_iris

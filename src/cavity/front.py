@@ -43,7 +43,8 @@ def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Re
             if record["event"] is not None or verbose > 1:
                 bar.write(_line(record))
             bar.update(record["epoch"] - bar.n)
-            bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
+            if record["objective"] is not None:
+                bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
 
         yield report
         bar.total = bar.n  # it may settle before its last epoch

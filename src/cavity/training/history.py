@@ -53,7 +53,7 @@ class History:
 
     def has_settled(self, tol: float) -> bool:
         """Whether the objective rose by less than `tol` an epoch, comparing the last ten epochs with those before."""
-        values = [record["objective"] for record in self.records if record["event"] is None]
+        values = [record["objective"] for record in self.records if record["objective"] is not None]
         if len(values) < 2 * WINDOW:
             return False
         rise = sum(values[-WINDOW:]) - sum(values[-2 * WINDOW : -WINDOW])

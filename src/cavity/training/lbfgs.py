@@ -31,7 +31,7 @@ def train_lbfgs(trainer: Trainer) -> Trained:
             state, objective, gradient = trainer.evaluate(point, best[2], trainer.data.full, 0)
         except FactorisationError as error:
             # a wall, not a cliff: the line search steps back from it
-            trainer.note(evaluations, float("nan"), 0.0, f"rejected a step: {error}")
+            trainer.note(evaluations, None, 0.0, f"rejected a step: {error}")
             return best[0] + 1e3 * (1.0 + abs(best[0])), np.zeros_like(x)
         trainer.note(evaluations, float(objective), 0.0)
         if -float(objective) < best[0]:

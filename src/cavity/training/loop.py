@@ -112,7 +112,7 @@ class Trainer:
         try:
             return self.finish(theta, state, epoch)
         except FactorisationError as error:  # the last step went too far
-            self.note(epoch, math.nan, optimiser.size(), f"went back: {error}")
+            self.note(epoch, None, optimiser.size(), f"went back: {error}")
             return self.finish(*self._good, epoch)
 
     def infer(self) -> Trained:
@@ -123,8 +123,7 @@ class Trainer:
         for epoch in range(1, self.plan.max_epochs + 1):
             old, state = state, self._sweep(prior, rows, state, self.plan.damping)
             change = self.method.change(old, state)
-            self.history.add(epoch=epoch, objective=-change, seconds=self.clock.seconds(), rate=0.0,
-                             damping=self.plan.damping * self.scale, event=None)  # fmt: skip
+            self.note(epoch, None, 0.0, change=change)
             if change < self.plan.sweep_tol or self.clock.is_over():
                 break
         return self.finish(theta, state, epoch)
@@ -148,12 +147,10 @@ class Trainer:
             "a larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
         )
 
-    def note(self, epoch: int, objective: float, rate: float, event: str | None = None) -> None:
-        """Write one record."""
-        damping = self._damping(epoch) * self.scale
-        self.history.add(
-            epoch=epoch, objective=objective, seconds=self.clock.seconds(), rate=rate, damping=damping, event=event
-        )
+    def note(self, epoch: int, objective: float | None, rate: float, event: str | None = None, **more: float) -> None:
+        """Write one record; the objective is None where it was not evaluated."""
+        record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
+        self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **more)
 
     def converge(self, prior: Prior, state: Any, max_sweeps: int) -> Any:
         """Sweeps at fixed hyper-parameters, until the sites move by less than the tolerance."""
@@ -210,7 +207,7 @@ class Trainer:
             self.scale *= 0.5
             optimiser.shrink()
         self._renewed = epoch
-        self.note(epoch, math.nan, optimiser.size(), f"went back: {error}")
+        self.note(epoch, None, optimiser.size(), f"went back: {error}")
         if self.failures >= MAX_FAILURES:
             raise self.failure(error) from error
         theta, state = self._good

@@ -53,7 +53,7 @@ def test_tolerance_zero_never_settles():
 
 def test_failed_steps_do_not_count():
     found = history([1.0] * (2 * WINDOW - 1))
-    found.add(epoch=99, objective=float("nan"), event="went back")
+    found.add(epoch=99, objective=None, event="went back")
     assert not found.has_settled(1.0)
     found.add(epoch=99, objective=1.0, event=None)
     assert found.has_settled(1.0)
