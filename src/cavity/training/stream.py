@@ -6,7 +6,7 @@ import torch
 
 from cavity.data import ArrayData
 from cavity.inducing import Posterior
-from cavity.inference import SEP
+from cavity.inference import SEP, Batch
 from cavity.inference.sep import SEPState
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.history import Record
@@ -53,7 +53,7 @@ class Stream:
         """q(u) after all rows so far."""
         return self._method.posterior(self.model.prior(self.theta), self.state)
 
-    def _learn(self, batch) -> None:  # type: ignore[no-untyped-def]
+    def _learn(self, batch: Batch) -> None:
         leaf = self.theta.detach().requires_grad_()
         prior = self.model.prior(leaf)
         rows = prior.rows(batch.X)
