@@ -99,16 +99,16 @@ class Prior:
         """The largest jitter that a failing factorisation needed."""
         return float(self._factor[1].max())
 
-    def rows(self, X: Float[Tensor, "B D"]) -> Rows:
-        """The blocks of a batch (eqs. 4 and 5)."""
-        cross, kappa = self._blocks(X)
+    def rows(self, X: Float[Tensor, "B D"], dtype: torch.dtype | None = None) -> Rows:
+        """The blocks of a batch (eqs. 4 and 5); `dtype` where k(Z, X) is to have another than the prior's."""
+        cross, kappa = self._blocks(X, self.dtype if dtype is None else dtype)
         W = torch.matmul(self.L_inverse, cross.detach())
         s = kappa.detach() - columns_squared(W)
         return Rows(cross, kappa, W, floor_positive(s, kappa.detach(), self.dtype).expand(self.n_classes, -1))
 
-    def _blocks(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        params = {name: value.to(self.dtype) for name, value in self.params.items()}
-        cross = self.kernel.cross(params, self.Z.to(self.dtype), X[None].to(self.dtype)).to(self.Z.dtype)
+    def _blocks(self, X: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        params = {name: value.to(dtype) for name, value in self.params.items()}
+        cross = self.kernel.cross(params, self.Z.to(dtype), X[None].to(dtype)).to(self.Z.dtype)
         kappa = self.kernel.diag(self.params, X[None].to(self.Z.dtype)) + torch.exp(self.log_noise)[:, None]
         return cross, kappa
 
@@ -219,8 +219,11 @@ class Posterior:
         return torch.matmul(half.mT, half).cpu().numpy()
 
     def marginals(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"]]:
-        """Mean and variance of f, noise included, at new rows (supplement, "Predictive distribution")."""
-        rows = self.prior.rows(X)
+        """Mean and variance of f, noise included, at new rows (supplement, "Predictive distribution").
+
+        In double precision, whatever the training: a row's rounding errors depend on the rows beside it.
+        """
+        rows = self.prior.rows(X, torch.float64)
         a, h, _ = self.whitened.project(rows.W)
         return a, rows.s + h
 
