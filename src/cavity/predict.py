@@ -15,7 +15,8 @@ from torch import Tensor
 from cavity.inducing import Posterior
 from cavity.numerics.quadrature import max_log_probs
 
-CHUNK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
+BLOCK_ROWS = 64  # on a CPU
+BLOCK_ELEMENTS = 8_000_000  # of the largest temporary elsewhere: 64 MB
 NODES = 128  # of the average over the noise-free latent functions
 
 
@@ -35,15 +36,15 @@ class Uncertainty(NamedTuple):
 
 def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of f, each (N, C)."""
-    parts = [posterior.marginals(chunk) for chunk in _chunks(posterior, X)]
-    mean, var = (torch.cat(p, 1).mT.cpu().numpy() for p in zip(*parts, strict=True))
+    parts = [posterior.marginals(block) for block in _blocks(posterior, X)]
+    mean, var = (torch.cat(p, 1)[:, : len(X)].mT.cpu().numpy() for p in zip(*parts, strict=True))
     return mean, var
 
 
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
     """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
-    parts = [max_log_probs(*posterior.marginals(chunk)) for chunk in _chunks(posterior, X)]
-    return torch.cat(parts, 1).mT.cpu().numpy()
+    parts = [max_log_probs(*posterior.marginals(block)) for block in _blocks(posterior, X)]
+    return torch.cat(parts, 1)[:, : len(X)].mT.cpu().numpy()
 
 
 def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
@@ -53,8 +54,8 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """
     normal = _normal_nodes(posterior.prior.n_classes).to(X.device)
     noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
-    parts = [_entropies(*posterior.marginals(chunk), noise, normal) for chunk in _chunks(posterior, X)]
-    total, aleatoric = (torch.cat(p).cpu().numpy() for p in zip(*parts, strict=True))
+    parts = [_entropies(*posterior.marginals(block), noise, normal) for block in _blocks(posterior, X)]
+    total, aleatoric = (torch.cat(p)[: len(X)].cpu().numpy() for p in zip(*parts, strict=True))
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
 
@@ -75,6 +76,13 @@ def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
     return torch.special.ndtri(uniform)
 
 
-def _chunks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
+def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
+    """The rows in blocks of one size, the last filled up with copies of a row.
+
+    The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
+    gets the same answer whatever rows it comes with.
+    """
     widest = posterior.prior.n_classes * max(posterior.prior.Z.shape[-2:])
-    return iter(torch.split(X, max(CHUNK_ELEMENTS // widest, 1)))
+    size = BLOCK_ROWS if X.device.type == "cpu" else max(BLOCK_ROWS, BLOCK_ELEMENTS // widest)
+    filling = X[:1].expand(-len(X) % size, -1)
+    return iter(torch.split(torch.cat([X, filling]), size))
