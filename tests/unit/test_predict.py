@@ -97,11 +97,17 @@ def test_an_impossible_class_adds_no_entropy():
     assert float(predict._entropy(mean, var)) == 0.0
 
 
-def test_chunks_do_not_show(q, monkeypatch):
+def test_blocks_are_all_of_one_size_and_hold_every_row(q):
+    X = NEW[:1].repeat(70, 1)
+    assert [len(block) for block in predict._blocks(q, X)] == [predict.BLOCK_ROWS] * 2
+    assert predict.log_probabilities(q, X).shape == (70, 3)
+
+
+def test_blocks_do_not_show(q, monkeypatch):
     monkeypatch.setattr(predict, "NODES", 16)
     X = NEW[:10]
     whole = predict.log_probabilities(q, X), *predict.uncertainty(q, X)
-    monkeypatch.setattr(predict, "CHUNK_ELEMENTS", 12 * 7)  # C · M = 12: seven rows at a time
-    assert [len(chunk) for chunk in predict._chunks(q, X)] == [7, 3]
+    monkeypatch.setattr(predict, "BLOCK_ROWS", 7)
+    assert [len(block) for block in predict._blocks(q, X)] == [7, 7]
     for a, b in zip(whole, (predict.log_probabilities(q, X), *predict.uncertainty(q, X)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
