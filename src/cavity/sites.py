@@ -85,3 +85,61 @@ def log_cavity_ratio(mean: Tensor, var: Tensor, site: Site, d: Tensor) -> Tensor
     tau, nu = site
     quadratic = tau * mean.square() - 2.0 * mean * nu + nu.square() * var
     return -0.5 * d.abs().log() + 0.5 * quadratic / d
+
+
+class Factors(NamedTuple):
+    """All factors of a batch under the current q: its moments, the sites, cavities and tilted moments.
+
+    `weight` is 0 where a cavity is improper: such a factor stays out of the sweep.
+    """
+
+    own_mean: Float[Tensor, "1 B"]
+    own_var: Float[Tensor, "1 B"]
+    mean: Float[Tensor, "C B"]
+    var: Float[Tensor, "C B"]
+    own: Site
+    other: Site
+    own_cavity: Cavity
+    other_cavity: Cavity
+    tilted: Tilted
+    weight: Float[Tensor, "C B"]
+
+
+def factors(
+    mean: Float[Tensor, "C B"],
+    var: Float[Tensor, "C B"],
+    s: Float[Tensor, "C B"],
+    sites: tuple[Site, Site],
+    own: Bool[Tensor, "C B"],
+    weight: Float[Tensor, "C B"],
+) -> Factors:
+    """The factors where q has these moments along its sites, and s is the variance the sites do not see."""
+    own_site, other_site = sites
+    own_mean, own_var = of_own_class(mean, own), of_own_class(var, own)
+    own_cavity, other_cavity = cavity(own_mean, own_var, own_site), cavity(mean, var, other_site)
+    t = tilted(own_cavity, other_cavity, of_own_class(s, own), s)
+    weight = torch.where((own_cavity.d > 0) & (other_cavity.d > 0), weight, 0.0)
+    return Factors(own_mean, own_var, mean, var, own_site, other_site, own_cavity, other_cavity, t, weight)
+
+
+def refine(f: Factors, damping: float) -> tuple[Site, Site]:
+    """All sites at once, damped (supplement, "Parallel EP updates and damping")."""
+    live = f.weight > 0
+    own = _damped(f.own, new_site(f.tilted.omega, f.tilted.by_mean, f.own_cavity), live, damping)
+    return own, _damped(f.other, new_site(f.tilted.omega, -f.tilted.by_mean, f.other_cavity), live, damping)
+
+
+def log_site_scale(f: Factors) -> Float[Tensor, "C B"]:
+    """log s̃ of each factor (eq. 9)."""
+    of_own = log_cavity_ratio(f.own_mean, f.own_var, f.own, f.own_cavity.d)
+    return f.tilted.log_z + of_own + log_cavity_ratio(f.mean, f.var, f.other, f.other_cavity.d)
+
+
+def totals(sites: tuple[Site, Site], own: Bool[Tensor, "C B"]) -> Site:
+    """Δ and μ̃ of every row and class: its sites multiplied."""
+    return Site(*(collect(a, b, own) for a, b in zip(*sites, strict=True)))
+
+
+def _damped(old: Site, new: Site, live: Tensor, damping: float) -> Site:
+    """ρ·new + (1 − ρ)·old where the factor is alive, old elsewhere."""
+    return Site(*(torch.where(live, torch.lerp(o, n, damping), o) for o, n in zip(old, new, strict=True)))

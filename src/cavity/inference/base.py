@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cavity.inducing import Gradient, Posterior, Prior, Rows
+from cavity.sites import Site
 
 
 class Batch(NamedTuple):
@@ -25,6 +26,22 @@ class Batch(NamedTuple):
     positions: Int[Tensor, "B"]
     scale: float
     is_full: bool
+
+
+class RowSites(NamedTuple):
+    """The state of a method with a site for every row: own and other halves, each (C, N), and their sums in u-space."""
+
+    own: Site
+    other: Site
+    T: Float[Tensor, "C M M"]
+    t: Float[Tensor, "C M"]
+
+    @classmethod
+    def empty(cls, prior: Prior, n_rows: int) -> RowSites:
+        """All sites equal to one."""
+        C, M = prior.n_classes, prior.Z.shape[-2]
+        zeros = [prior.Z.new_zeros(C, n_rows) for _ in range(4)]
+        return cls(Site(*zeros[:2]), Site(*zeros[2:]), prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
 
 
 class Objective(NamedTuple):

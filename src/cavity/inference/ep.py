@@ -8,59 +8,15 @@ numbers; training on batches keeps their sums T, t in u-space and replaces the b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import (
-    Gradient,
-    Posterior,
-    Prior,
-    Rows,
-    Whitened,
-    prior_mismatch,
-    rows_gradient,
-    sum_of_sites,
-)
-from cavity.inference.base import Batch, Objective, factor_weights, relative_change
+from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
 from cavity.numerics.linalg import symmetrise
-from cavity.sites import (
-    Cavity,
-    Site,
-    Tilted,
-    cavity,
-    collect,
-    log_cavity_ratio,
-    new_site,
-    of_own_class,
-    tilted,
-)
-
-
-class EPState(NamedTuple):
-    """Sites of all rows, each (C, N), and their sums in u-space."""
-
-    own: Site
-    other: Site
-    T: Float[Tensor, "C M M"]
-    t: Float[Tensor, "C M"]
-
-
-class _Factors(NamedTuple):
-    """The factors of a batch under the current q: its moments along υ, the sites, cavities and tilted moments."""
-
-    own_mean: Float[Tensor, "1 B"]
-    own_var: Float[Tensor, "1 B"]
-    mean: Float[Tensor, "C B"]
-    var: Float[Tensor, "C B"]
-    own: Site
-    other: Site
-    own_cavity: Cavity
-    other_cavity: Cavity
-    tilted: Tilted
-    weight: Float[Tensor, "C B"]
+from cavity.sites import Cavity, Factors, Site, collect, factors, log_site_scale, refine, totals
 
 
 class EP:
@@ -68,61 +24,56 @@ class EP:
 
     keeps_rows = True
 
-    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> EPState:
+    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""
-        C, M = prior.n_classes, prior.Z.shape[-2]
-        empty = [prior.Z.new_zeros(C, n_rows) for _ in range(4)]
-        return EPState(Site(*empty[:2]), Site(*empty[2:]), prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+        return RowSites.empty(prior, n_rows)
 
-    def update(self, prior: Prior, rows: Rows, state: EPState, batch: Batch, damping: float) -> EPState:
+    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float) -> RowSites:
         """Refine every site of the batch at once, damped (supplement, "Parallel EP updates and damping")."""
-        own, other = _of_batch(state, batch)
-        q, _ = _posterior(prior, rows, state, own, other, batch)
-        f = _factors(q.project(rows.W)[:2], rows, own, other, batch)
-        live = f.weight > 0
-        new_own = _damped(own, new_site(f.tilted.omega, f.tilted.by_mean, f.own_cavity), live, damping)
-        new_other = _damped(other, new_site(f.tilted.omega, -f.tilted.by_mean, f.other_cavity), live, damping)
+        sites = _of_batch(state, batch)
+        q, _ = _posterior(prior, rows, state, sites, batch)
+        new = refine(factors(*q.project(rows.W)[:2], rows.s, sites, batch.own, factor_weights(batch)), damping)
         if batch.is_full:
-            return state._replace(own=new_own, other=new_other)
-        change = [n - o for n, o in zip(_totals(new_own, new_other, batch), _totals(own, other, batch), strict=True)]
+            return state._replace(own=new[0], other=new[1])
+        change = [n - o for n, o in zip(_totals(new, batch), _totals(sites, batch), strict=True)]
         T, t = prior.unwhiten(*sum_of_sites(rows.W, *change))
-        own, other = _with_batch(state.own, new_own, batch), _with_batch(state.other, new_other, batch)
-        return EPState(own, other, state.T + T, state.t + t)
+        own, other = _with_batch(state.own, new[0], batch), _with_batch(state.other, new[1], batch)
+        return RowSites(own, other, state.T + T, state.t + t)
 
-    def objective(self, prior: Prior, rows: Rows, state: EPState, batch: Batch, exact: bool = False) -> Objective:
+    def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
         """log Z_q (eq. 9) and its gradient (eq. 10; eq. 12 for a batch) with fresh cavities."""
-        own, other = _of_batch(state, batch)
-        q, r = _posterior(prior, rows, state, own, other, batch)
+        sites = _of_batch(state, batch)
+        q, r = _posterior(prior, rows, state, sites, batch)
         mean, var, V = q.project(rows.W)
-        f = _factors((mean, var), rows, own, other, batch)
+        f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
         covW = q.apply_covariance(V)
         weight = batch.scale * f.weight
         gradient = _gradient(q, covW, rows, f, weight, batch)
         gram = gradient.gram + prior_mismatch(q)
         if exact:
             gram = gram + _moment_mismatch(q, covW, f, weight, batch)
-        log_z = q.log_normaliser(r).sum() + (weight * _log_site_scale(f)).sum()
+        log_z = q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
         return Objective(log_z, gradient._replace(gram=gram))
 
-    def refresh(self, prior: Prior, state: EPState, batches: Iterable[Batch]) -> EPState:
+    def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
         S, r = torch.zeros_like(state.T), torch.zeros_like(state.t)
         for batch in batches:
-            dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(*_of_batch(state, batch), batch))
+            dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(_of_batch(state, batch), batch))
             S, r = S + dS, r + dr
         T, t = prior.unwhiten(S, r)
         return state._replace(T=T, t=t)
 
-    def posterior(self, prior: Prior, state: EPState) -> Posterior:
+    def posterior(self, prior: Prior, state: RowSites) -> Posterior:
         """q(u) from the sums of the sites."""
         return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
 
-    def change(self, old: EPState, new: EPState) -> float:
+    def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter."""
         return relative_change([*old.own, *old.other], [*new.own, *new.other])
 
 
-def _of_batch(state: EPState, batch: Batch) -> tuple[Site, Site]:
+def _of_batch(state: RowSites, batch: Batch) -> tuple[Site, Site]:
     if batch.is_full:
         return state.own, state.other
     return Site(*(x[:, batch.positions] for x in state.own)), Site(*(x[:, batch.positions] for x in state.other))
@@ -132,39 +83,17 @@ def _with_batch(site: Site, new: Site, batch: Batch) -> Site:
     return Site(*(x.index_copy(1, batch.positions, n) for x, n in zip(site, new, strict=True)))
 
 
-def _damped(old: Site, new: Site, live: Tensor, damping: float) -> Site:
-    """ρ·new + (1 − ρ)·old where the factor is alive, old elsewhere."""
-    return Site(*(torch.where(live, torch.lerp(o, n, damping), o) for o, n in zip(old, new, strict=True)))
-
-
-def _totals(own: Site, other: Site, batch: Batch) -> tuple[Tensor, Tensor]:
+def _totals(sites: tuple[Site, Site], batch: Batch) -> list[Tensor]:
     """Δ and μ̃ of every row and class, each row counted by its weight."""
-    precision = collect(own.precision, other.precision, batch.own) * batch.weight
-    return precision, collect(own.precision_mean, other.precision_mean, batch.own) * batch.weight
+    return [x * batch.weight for x in totals(sites, batch.own)]
 
 
 def _posterior(
-    prior: Prior, rows: Rows, state: EPState, own: Site, other: Site, batch: Batch
+    prior: Prior, rows: Rows, state: RowSites, sites: tuple[Site, Site], batch: Batch
 ) -> tuple[Whitened, Tensor]:
     """q, and the linear part of its sites."""
-    sums = sum_of_sites(rows.W, *_totals(own, other, batch)) if batch.is_full else prior.whiten(state.T, state.t)
+    sums = sum_of_sites(rows.W, *_totals(sites, batch)) if batch.is_full else prior.whiten(state.T, state.t)
     return Whitened.from_sites(*sums), sums[1]
-
-
-def _factors(moments: tuple[Tensor, Tensor], rows: Rows, own: Site, other: Site, batch: Batch) -> _Factors:
-    mean, var = moments
-    own_mean, own_var = of_own_class(mean, batch.own), of_own_class(var, batch.own)
-    own_cavity, other_cavity = cavity(own_mean, own_var, own), cavity(mean, var, other)
-    t = tilted(own_cavity, other_cavity, of_own_class(rows.s, batch.own), rows.s)
-    is_proper = (own_cavity.d > 0) & (other_cavity.d > 0)
-    weight = torch.where(is_proper, factor_weights(batch), 0.0)
-    return _Factors(own_mean, own_var, mean, var, own, other, own_cavity, other_cavity, t, weight)
-
-
-def _log_site_scale(f: _Factors) -> Tensor:
-    """log s̃ of each factor (eq. 9)."""
-    of_own = log_cavity_ratio(f.own_mean, f.own_var, f.own, f.own_cavity.d)
-    return f.tilted.log_z + of_own + log_cavity_ratio(f.mean, f.var, f.other, f.other_cavity.d)
 
 
 def _shift(mean: Tensor, site: Site, cavity: Cavity) -> Tensor:
@@ -172,7 +101,7 @@ def _shift(mean: Tensor, site: Site, cavity: Cavity) -> Tensor:
     return (site.precision * mean - site.precision_mean) / cavity.d
 
 
-def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: _Factors, weight: Tensor, batch: Batch) -> Gradient:
+def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch) -> Gradient:
     by_mean, by_var = weight * f.tilted.by_mean, weight * f.tilted.by_var
     own_shift, other_shift = _shift(f.own_mean, f.own, f.own_cavity), _shift(f.mean, f.other, f.other_cavity)
     own_projection = by_mean * own_shift + 2.0 * by_var / f.own_cavity.d
@@ -187,7 +116,7 @@ def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: _Factors, weight: Tensor
     )
 
 
-def _moment_mismatch(q: Whitened, covW: Tensor, f: _Factors, weight: Tensor, batch: Batch) -> Tensor:
+def _moment_mismatch(q: Whitened, covW: Tensor, f: Factors, weight: Tensor, batch: Batch) -> Tensor:
     """Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out, and 0 at the fixed point.
 
     A factor moves the mean by e P⁻¹w and the covariance by f P⁻¹w wᵀP⁻¹.
