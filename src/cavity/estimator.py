@@ -211,7 +211,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             "priors": None,
             "scaling": "standard",
             "batch_size": None,
-            "max_epochs": PAPER_STEPS,
+            "max_epochs": PAPER_STEPS.get(method, 0),
             "tol": 0.0,
             "optimizer": "paper",
         }
@@ -335,8 +335,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         scaler = fit_scaler(scaling, rows.X, rows.weight)
         data = self._data(rows, scaler)
         model = self._start_model(data, rows, scaler, choice)
+        if choice.method.learns_q:
+            model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        trainer = Trainer(model, METHODS[self.method](), data, choice.plan, hyper_prior, report)
+        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report)
         try:
             if not model.learned:
                 trained = trainer.infer()

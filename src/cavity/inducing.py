@@ -194,18 +194,47 @@ def rows_gradient(
     The three (C, B) tensors are ∂ log Z by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s;
     `covW` is P⁻¹W.
     """
-    G = covW * by_projection[:, None, :] + q.m[:, :, None] * by_mean[:, None, :]
-    half = W * by_var[:, None, :]
+    G, half = _by_columns(q, covW, W, by_mean, by_projection, by_var)
     gram = torch.matmul(half - G, W.mT.expand(len(G), -1, -1))
     return Gradient(symmetrise(gram), G - 2.0 * half, by_var)
 
 
+def whitened_gradient(
+    q: Whitened,
+    covW: Float[Tensor, "C M B"],
+    W: Float[Tensor, "_ M B"],
+    by_mean: Float[Tensor, "C B"],
+    by_projection: Float[Tensor, "C B"],
+    by_var: Float[Tensor, "C B"],
+) -> Gradient:
+    """The same where q stays put in whitened coordinates: K matters through W = L⁻¹k(Z,X) alone.
+
+    dW = −Φ(L⁻¹ dK L⁻ᵀ) W, Φ taking the lower triangle and half of the diagonal.
+    """
+    G, half = _by_columns(q, covW, W, by_mean, by_projection, by_var)
+    cross = G - 2.0 * half
+    lower = torch.matmul(cross, W.mT.expand(len(G), -1, -1)).tril()
+    return Gradient(-0.5 * (lower + lower.tril(-1).mT), cross, by_var)
+
+
+def _by_columns(
+    q: Whitened, covW: Tensor, W: Tensor, by_mean: Tensor, by_projection: Tensor, by_var: Tensor
+) -> tuple[Float[Tensor, "C M B"], Float[Tensor, "C M B"]]:
+    """The derivative by the columns of W along q's moments, and minus half of that along s."""
+    G = covW * by_projection[:, None, :] + q.m[:, :, None] * by_mean[:, None, :]
+    return G, W * by_var[:, None, :]
+
+
 @dataclass(frozen=True)
 class Posterior:
-    """q(u), one Gaussian per class: what every method ends in and all that prediction needs."""
+    """q(u), one Gaussian per class: what every method ends in and all that prediction needs.
+
+    `epsilon` is the share of labels that the likelihood takes for random; 0 but for VI.
+    """
 
     prior: Prior
     whitened: Whitened
+    epsilon: float = 0.0
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -232,7 +261,7 @@ class Posterior:
         p = self.prior
         params = {name: value.detach().to(device) for name, value in p.params.items()}
         prior = Prior(p.kernel, params, p.log_noise.detach().to(device), p.Z.detach().to(device), p.n_classes, p.dtype)
-        return Posterior(prior, Whitened(*(x.to(device) for x in self.whitened)))
+        return Posterior(prior, Whitened(*(x.to(device) for x in self.whitened)), self.epsilon)
 
 
 def choose_inducing(

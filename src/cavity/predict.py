@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np
 
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
     """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
-    parts = [max_log_probs(*posterior.marginals(block)) for block in _blocks(posterior, X)]
+    parts = [_log_p(*posterior.marginals(block), posterior.epsilon) for block in _blocks(posterior, X)]
     return torch.cat(parts, 1)[:, : len(X)].mT.cpu().numpy()
 
 
@@ -54,20 +55,29 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """
     normal = _normal_nodes(posterior.prior.n_classes).to(X.device)
     noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
-    parts = [_entropies(*posterior.marginals(block), noise, normal) for block in _blocks(posterior, X)]
+    epsilon = posterior.epsilon
+    parts = [_entropies(*posterior.marginals(block), noise, normal, epsilon) for block in _blocks(posterior, X)]
     total, aleatoric = (torch.cat(p)[: len(X)].cpu().numpy() for p in zip(*parts, strict=True))
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
 
 
-def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor) -> tuple[Tensor, Tensor]:
-    spread = torch.sqrt((var - noise).clamp_min(0.0))
-    expected = torch.stack([_entropy(mean + spread * node[:, None], noise.expand_as(var)) for node in normal])
-    return _entropy(mean, var), expected.mean(0)
-
-
-def _entropy(mean: Tensor, var: Tensor) -> Float[Tensor, "N"]:
+def _log_p(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float) -> Float[Tensor, "C N"]:
+    """log of (1 − ε) P(f_k is the largest) + ε/C."""
     log_p = max_log_probs(mean, var)
+    if epsilon == 0.0:
+        return log_p
+    return torch.logaddexp(log_p + math.log1p(-epsilon), log_p.new_tensor(math.log(epsilon / len(mean))))
+
+
+def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    spread = torch.sqrt((var - noise).clamp_min(0.0))
+    of_f = [_entropy(mean + spread * node[:, None], noise.expand_as(var), epsilon) for node in normal]
+    return _entropy(mean, var, epsilon), torch.stack(of_f).mean(0)
+
+
+def _entropy(mean: Tensor, var: Tensor, epsilon: float) -> Float[Tensor, "N"]:
+    log_p = _log_p(mean, var, epsilon)
     return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
 
 

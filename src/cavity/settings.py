@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
+from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
 from cavity.training import Adam, AdaptiveRate, Model, Optimiser, Plan
 
@@ -19,10 +20,12 @@ PRIORS: dict[str, Any] = {
     "spread": 1.0,
 }
 FULL_BATCH_ROWS = 2000
+EPOCHS = 250
 BATCH_SIZE = 500
 STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
 RATE, BATCH_RATE = 0.05, 0.02
-PAPER_STEPS = 249
+BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.1}
+PAPER_STEPS = {"ep": 249, "sep": 249, "gfitc": 250, "vi": 250}
 PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
 
 
@@ -34,10 +37,16 @@ def check_arguments(params: dict[str, Any]) -> None:
     if params["kernel"] is not None and not isinstance(params["kernel"], Kernel):
         raise TypeError(f"kernel={params['kernel']!r} is a {type(params['kernel']).__name__}; "
                         "a cavity.kernels.Kernel or None is needed")  # fmt: skip
-    if params["updates"] == "outer" and params["batch_size"] not in (None, "auto"):
-        raise ValueError("updates='outer' waits for EP to converge on all rows; it needs batch_size=None")
-    if params["optimizer"] == "lbfgs" and params["updates"] != "outer":
-        raise ValueError("optimizer='lbfgs' needs the objective at EP's fixed point; use updates='outer' with it")
+    has_batches = params["batch_size"] not in (None, "auto")
+    if params["method"] == "gfitc" and has_batches:
+        raise ValueError(
+            f"batch_size={params['batch_size']} cannot be used with method='gfitc': with u integrated out its log Z is "
+            "no sum over rows, so a batch has no share of it; use batch_size=None, or method='sep' for mini-batches"
+        )
+    if _waits(params) and has_batches:
+        raise ValueError("updates='outer' waits for q to converge on all rows; it needs batch_size=None")
+    if params["optimizer"] == "lbfgs" and not _waits(params):
+        raise ValueError("optimizer='lbfgs' needs the objective at the best q; use updates='outer' with it")
 
 
 class Start(NamedTuple):
@@ -58,6 +67,7 @@ PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 class Choice:
     """What is left of the arguments once the size of the data is known."""
 
+    method: Method
     plan: Plan
     optimizer: str
     learning_rate: float
@@ -67,27 +77,39 @@ class Choice:
 def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     """Fill in everything that "auto" and None leave open."""
     learns = params["learn_kernel"] or params["learn_inducing"]
+    method, is_paper = params["method"], params["optimizer"] == "paper"
     batch_size = _batch_size(params, n_rows)
-    optimizer = params["optimizer"]
-    if optimizer == "auto":
-        optimizer = "lbfgs" if params["updates"] == "outer" else "adam"
-    is_paper, is_full = optimizer == "paper", batch_size is None
-    damping = params["damping"] or (0.5 if is_full else 1.0)
+    is_full = batch_size is None
     plan = Plan(
-        updates=params["updates"],
+        updates="outer" if _waits(params) else params["updates"],
         batch_size=batch_size,
         max_epochs=_max_epochs(params["max_epochs"], n_rows, batch_size, learns),
         max_seconds=params["max_seconds"],
         tol=params["tol"],
-        damping=damping,
-        damping_decay=0.99 if is_paper and is_full else 1.0,
+        damping=params["damping"] or (0.5 if is_full else BATCH_DAMPING[method]),
+        damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
         sweep_tol=1e-4 if learns else min(1e-9, max(params["tol"], 1e-12)),
         final_sweeps=0 if is_paper or not is_full or not learns else 50,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
     start = PAPER_START if params["init"] == "paper" else START if is_full else BATCH_START
-    return Choice(plan, optimizer, params["learning_rate"] or rates[0 if is_full else 1], start)
+    rate = params["learning_rate"] or rates[0 if is_full else 1]
+    plain = method == "vi" and is_paper
+    return Choice(PlainVI() if plain else METHODS[method](), plan, _optimizer(params, is_full), rate, start)
+
+
+def _waits(params: dict[str, Any]) -> bool:
+    """Whether q converges before every step of the hyper-parameters."""
+    return params["updates"] == "outer" or params["method"] == "gfitc"
+
+
+def _optimizer(params: dict[str, Any], is_full: bool) -> str:
+    """The paper has L-BFGS for its rivals on all rows, Adam on batches."""
+    name = params["optimizer"]
+    if name == "auto":
+        return "lbfgs" if _waits(params) else "adam"
+    return "lbfgs" if name == "paper" and is_full and params["method"] in ("gfitc", "vi") else name
 
 
 def make_optimiser(choice: Choice, model: Model) -> Optimiser:
@@ -113,7 +135,7 @@ def prior_spec(priors: Any) -> dict[str, Any]:
 def _batch_size(params: dict[str, Any], n_rows: int) -> int | None:
     size = params["batch_size"]
     if size == "auto":
-        size = None if n_rows <= FULL_BATCH_ROWS or params["updates"] == "outer" else BATCH_SIZE
+        size = None if n_rows <= FULL_BATCH_ROWS or _waits(params) else BATCH_SIZE
     return None if size is None or size >= n_rows else int(size)
 
 
@@ -123,7 +145,7 @@ def _max_epochs(max_epochs: int | str, n_rows: int, batch_size: int | None, lear
     if not learns:
         return 5000
     if batch_size is None:
-        return PAPER_STEPS + 1
+        return EPOCHS
     return max(1, math.ceil(STEPS * batch_size / n_rows))
 
 
@@ -145,7 +167,7 @@ def _is_real(v: Any) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "method": _one_of("ep", "sep"),
+    "method": _one_of(*METHODS),
     "n_inducing": (
         lambda v: (_is_int(v) and v >= 1) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
         "a positive int, or a float in (0, 1]: a share of the training rows",

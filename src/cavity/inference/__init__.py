@@ -2,8 +2,10 @@
 
 from cavity.inference.base import Batch, Method, Objective
 from cavity.inference.ep import EP
+from cavity.inference.gfitc import GFITC
 from cavity.inference.sep import SEP
+from cavity.inference.vi import VI, PlainVI
 
-METHODS: dict[str, type[EP] | type[SEP]] = {"ep": EP, "sep": SEP}
+METHODS: dict[str, type[Method]] = {"ep": EP, "sep": SEP, "gfitc": GFITC, "vi": VI}
 
-__all__ = ["EP", "METHODS", "SEP", "Batch", "Method", "Objective"]
+__all__ = ["EP", "GFITC", "METHODS", "SEP", "VI", "Batch", "Method", "Objective", "PlainVI"]

@@ -45,17 +45,26 @@ class RowSites(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks."""
+    """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks.
+
+    `by_q` is its gradient by the state, for a method whose state the optimiser moves.
+    """
 
     log_z: Tensor
     gradient: Gradient
+    by_q: Tensor | None = None
 
 
 @runtime_checkable
 class Method(Protocol):
-    """A method improves its state at fixed hyper-parameters, and scores the hyper-parameters at a fixed state."""
+    """A method improves its state at fixed hyper-parameters, and scores the hyper-parameters at a fixed state.
+
+    `keeps_rows`: whether the state holds something of every row. `learns_q`: whether the state is a vector that the
+    optimiser moves together with the hyper-parameters.
+    """
 
     keeps_rows: bool
+    learns_q: bool
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """The state before any data; `own_weight` sums the weights of each class's rows."""

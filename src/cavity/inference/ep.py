@@ -23,6 +23,7 @@ class EP:
     """Parallel EP on the factors of eq. (7); memory O(NC + CM²)."""
 
     keeps_rows = True
+    learns_q = False
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""

@@ -31,6 +31,7 @@ class SEP:
     """EP with all sites tied."""
 
     keeps_rows = False
+    learns_q = False
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
         """No site yet: q is the prior."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from cavity.inducing import Prior
 from cavity.kernels import Kernel
 
 KERNEL = "kernel."
+Q = "q"  # the state of a method whose q is learned like a hyper-parameter
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Model:
         sizes = [self.values[name].numel() for name in self.learned]
         parts = torch.split(theta, sizes) if sizes else ()
         return {n: part.view(self.values[n].shape) for n, part in zip(self.learned, parts, strict=True)}
+
+    def with_q(self, q: Float[Tensor, "S"]) -> Model:
+        """The same with q(u) in θ as well, after the hyper-parameters."""
+        return replace(self, values=self.values | {Q: q}, learned=(*self.learned, Q))
 
     def prior(self, theta: Float[Tensor, "P"]) -> Prior:
         """The GP prior at θ."""

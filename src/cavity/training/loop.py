@@ -19,7 +19,7 @@ from cavity.inducing import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.history import Clock, History, Record
-from cavity.training.hyper import HyperPrior, Model
+from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Optimiser
 
 MAX_FAILURES = 25
@@ -134,7 +134,7 @@ class Trainer:
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
-        state = self.method.refresh(prior, state, self.data.in_order(self.plan.batch_size))
+        state = self.method.refresh(prior, self._state(theta, state), self.data.in_order(self.plan.batch_size))
         posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
         if not math.isfinite(log_z):
             raise FactorisationError("log Z is not finite")
@@ -166,12 +166,15 @@ class Trainer:
         leaf = theta.detach().requires_grad_()
         prior = self.model.prior(leaf)
         rows = prior.rows(batch.X)
+        state = self._state(theta, state)
         if self.plan.updates == "outer":
             state = self.converge(self._prior(theta), state, self.plan.outer_sweeps)
         else:
             state = self.method.update(prior, rows, state, batch, self._damping(epoch) * self.scale)
         found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
         gradient = prior.pull_back(rows, found.gradient, leaf) + self.hyper_prior.gradient(theta)
+        if found.by_q is not None:
+            gradient[-len(found.by_q) :] += found.by_q
         objective = found.log_z + self.hyper_prior.log_density(theta)
         if not (torch.isfinite(objective) and torch.isfinite(gradient).all()):
             raise FactorisationError("the objective or its gradient is not finite")
@@ -228,6 +231,10 @@ class Trainer:
             of_batch = prior.rows(batch.X) if rows is None else rows
             state = self.method.update(prior, of_batch, state, batch, damping * self.scale)
         return state
+
+    def _state(self, theta: Tensor, state: Any) -> Any:
+        """The state, which is part of θ where q is learned with it."""
+        return self.model.split(theta.detach()).get(Q, state)
 
     def _prior(self, theta: Tensor) -> Prior:
         return self.model.prior(theta.detach())
