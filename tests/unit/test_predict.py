@@ -90,7 +90,7 @@ def test_far_from_the_data_uncertainty_is_epistemic_and_total_is_highest(q):
     assert far.epistemic[0] > far.aleatoric[0]
 
 
-def test_an_impossible_class_adds_no_entropy(, 0.0):
+def test_an_impossible_class_adds_no_entropy():
     """log p = −∞ must not make 0 × ∞."""
     mean = torch.tensor([[0.0], [-1e200]], dtype=torch.float64)
     var = torch.ones(2, 1, dtype=torch.float64)
