@@ -17,9 +17,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity.training.loop
 from cavity import GPClassifier
+from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
 
-BOTH = pytest.mark.parametrize("method", ["ep", "sep"])
+EVERY = pytest.mark.parametrize("method", METHODS)
 X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])
 
@@ -36,13 +37,13 @@ def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, n
 # --- scikit-learn's own checks ---
 
 
-@parametrize_with_checks([GPClassifier("ep", max_epochs=20), GPClassifier("sep", max_epochs=20)])
+@parametrize_with_checks([GPClassifier(method, max_epochs=20) for method in METHODS])
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GPClassifier("ep"), GPClassifier("sep")])
+@parametrize_with_checks([GPClassifier(method) for method in METHODS])
 def test_checks_of_scikit_learn_at_default_settings(estimator, check):
     check(estimator)
 
@@ -50,7 +51,7 @@ def test_checks_of_scikit_learn_at_default_settings(estimator, check):
 # --- its tools ---
 
 
-@BOTH
+@EVERY
 def test_cross_validation(method):
     assert cross_val_score(quick(method), X_IRIS, Y_IRIS, cv=3).mean() > 0.93
     p = cross_val_predict(quick(method), X_IRIS, Y_IRIS, cv=3, method="predict_proba")
@@ -58,7 +59,7 @@ def test_cross_validation(method):
     np.testing.assert_allclose(p.sum(1), 1, atol=1e-12)
 
 
-@BOTH
+@EVERY
 def test_grid_search_in_a_pipeline(method):
     """A noise of a million drowns every function, so the search has something to find."""
     pipeline = make_pipeline(StandardScaler(), quick(method, scaling=None, learn_kernel=False))
@@ -69,7 +70,7 @@ def test_grid_search_in_a_pipeline(method):
     assert set(search.predict(X_IRIS)) == set(SPECIES)
 
 
-@BOTH
+@EVERY
 def test_clone_and_params(method):
     original = quick(method, kernel=RBF(2.0), class_weight={0: 1.0}, priors={"noise": (0.1, 1.0)})
     copy = clone(original)
@@ -82,16 +83,22 @@ def test_clone_and_params(method):
     assert original.noise is None
 
 
-@BOTH
+@EVERY
 def test_before_fit_there_is_nothing_to_predict(method):
     with pytest.raises(NotFittedError):
         quick(method).predict(X_IRIS)
 
 
+def test_gfitc_says_why_it_takes_no_batches():
+    with pytest.raises(ValueError, match=r"batch_size=40 .* no sum over rows.*method='sep'"):
+        quick("gfitc", batch_size=40).fit(X_IRIS, Y_IRIS)
+    assert quick("gfitc", batch_size="auto", max_epochs=1).fit(X_IRIS, Y_IRIS).n_iter_ == 1
+
+
 # --- labels and weights ---
 
 
-@BOTH
+@EVERY
 def test_string_labels_and_two_classes(method):
     y = np.where(Y_IRIS == 2, "virginica", "other")
     classifier = quick(method).fit(X_IRIS, y)
@@ -101,7 +108,7 @@ def test_string_labels_and_two_classes(method):
     assert set(classifier.predict(X_IRIS)) == {"other", "virginica"}
 
 
-@BOTH
+@EVERY
 def test_balanced_weights_help_the_rare_class(method):
     X, y = make_blobs([190, 10], centers=[[0.0, 0.0], [1.5, 0.0]], random_state=0)
     plain, balanced = quick(method).fit(X, y), quick(method, class_weight="balanced").fit(X, y)
@@ -117,7 +124,7 @@ def test_class_weights_that_make_no_sense(weights):
         quick(class_weight=weights).fit(X_IRIS, Y_IRIS)
 
 
-@BOTH
+@EVERY
 def test_weights_beyond_whole_numbers_are_refused(method):
     with pytest.raises(ValueError, match="sample_weight"):
         quick(method).fit(X_IRIS, Y_IRIS, sample_weight=np.full(150, 1e15))
@@ -142,7 +149,7 @@ def test_a_kernel_that_makes_no_sense_is_named(kernel):
 # --- frames ---
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_frames_bring_their_feature_names(method, frame):
     names = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -160,7 +167,7 @@ def test_frames_bring_their_feature_names(method, frame):
 # --- what fit leaves ---
 
 
-@BOTH
+@EVERY
 def test_fitted_attributes(method):
     X = X_IRIS * [1.0, 10.0, 100.0, 1000.0]
     classifier = quick(method).fit(X, SPECIES[Y_IRIS])
@@ -187,7 +194,7 @@ def test_fitted_attributes(method):
     assert classifier.history_[-1]["objective"] > classifier.history_[0]["objective"]
 
 
-@BOTH
+@EVERY
 def test_latent_and_uncertainty(method):
     classifier = quick(method).fit(X_IRIS, Y_IRIS)
     mean, var = classifier.latent(X_IRIS[:7])
@@ -199,15 +206,16 @@ def test_latent_and_uncertainty(method):
     assert outside.epistemic > inside.epistemic
 
 
-@BOTH
+@EVERY
 def test_pickle(method):
     classifier = quick(method).fit(X_IRIS, Y_IRIS)
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X_IRIS), classifier.predict_proba(X_IRIS))
 
 
-@BOTH
-@pytest.mark.parametrize("batch_size", [None, 40])
+@pytest.mark.parametrize(
+    ("method", "batch_size"), [*((method, None) for method in METHODS), ("ep", 40), ("sep", 40), ("vi", 40)]
+)
 def test_a_seed_fixes_everything(method, batch_size):
     settings = {"batch_size": batch_size, "init": "random", "max_epochs": 5}
     a, b = (quick(method, **settings).fit(X_IRIS, Y_IRIS) for _ in range(2))
@@ -221,13 +229,13 @@ def test_a_seed_fixes_everything(method, batch_size):
 # --- what it says while it works ---
 
 
-@BOTH
+@EVERY
 def test_silent_unless_asked(method, capfd):
     quick(method).fit(X_IRIS, Y_IRIS).predict(X_IRIS)
     assert capfd.readouterr() == ("", "")
 
 
-@BOTH
+@EVERY
 def test_verbose_shows_a_bar_on_stderr(method, capfd):
     quick(method, verbose=1).fit(X_IRIS, Y_IRIS)
     out, err = capfd.readouterr()
@@ -236,13 +244,15 @@ def test_verbose_shows_a_bar_on_stderr(method, capfd):
     assert re.search(r"objective=-\d", err)
 
 
-@BOTH
-def test_more_verbose_writes_every_epoch(method, capfd):
+@EVERY
+def test_more_verbose_writes_every_record(method, capfd):
     classifier = quick(method, verbose=2, max_epochs=4).fit(X_IRIS, Y_IRIS)
-    assert "".join(capfd.readouterr()).count("objective -") == classifier.n_iter_ == 4
+    assert classifier.n_iter_ == 4
+    assert "".join(capfd.readouterr()).count("objective -") == len(classifier.history_)
+    assert {record["epoch"] for record in classifier.history_} == {1, 2, 3, 4}
 
 
-@BOTH
+@EVERY
 def test_ctrl_c_stops_the_training(method, monkeypatch):
     def interrupt(self, *args):
         raise KeyboardInterrupt

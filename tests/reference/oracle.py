@@ -1,4 +1,5 @@
-"""EP and SEP for multi-class GP classification in plain loops, to be checked by eye against the paper.
+"""EP, SEP, GFITC and the bound of VI for multi-class GP classification in plain loops, to be checked by eye against the
+paper.
 
 Villacampa-Calvo & Hernández-Lobato (2017), arXiv:1706.07258; "(n)" is an equation of its main text, "S" its
 supplement. Everything is float64 numpy in the space of the inducing values u (the paper's f̄), with explicit
@@ -24,7 +25,7 @@ class Sites:
     C2_own: np.ndarray  # C^{2,y_i}_{i,k}, precision × mean along υ_i^{y_i}
     C1_other: np.ndarray  # C^1_{i,k}, precision along υ_i^k
     C2_other: np.ndarray  # C^2_{i,k}
-    upsilon: np.ndarray  # (C,N,M): the υ along which the sites lie
+    upsilon: np.ndarray | None  # (C,N,M): the υ along which the sites lie; None: they lie on f itself (GFITC)
 
 
 @dataclass
@@ -231,8 +232,164 @@ def sep_log_z(K, upsilon, s, y, sites, w):
     return float(total)
 
 
+# --- GFITC: EP on the pairs Θ(f_i^{y_i} − f_i^k) under the FITC prior, sites on f itself ---
+
+
+@dataclass
+class Joint:
+    """The FITC prior of one class over (u, f): f_i = υ_iᵀu plus a part of its own, of variance s_i."""
+
+    precision: np.ndarray  # (M+N,M+N)
+    upsilon: np.ndarray  # (N,M)
+    s: np.ndarray  # (N)
+
+
+def gfitc_prior(X, Z, lengthscale, variance, noise):
+    """Per class, the inverse of [[K, k(Z,X)], [k(X,Z), Q + diag(κ − diag Q)]] with Q = k(X,Z) K⁻¹ k(Z,X)."""
+    joints = []
+    for K, upsilon, s in zip(*prior(X, Z, lengthscale, variance, noise), strict=True):
+        cross = K @ upsilon.T
+        covariance = np.block([[K, cross], [cross.T, upsilon @ cross + np.diag(s)]])
+        joints.append(Joint(np.linalg.inv(covariance), upsilon, s))
+    return joints
+
+
+def gfitc_totals(y, sites):
+    """Precision and precision × mean of all sites on f_i^k together, both (C,N)."""
+    N, C = sites.C1_own.shape
+    Delta, linear = np.zeros((C, N)), np.zeros((C, N))
+    for i, yi, k in factors(y, C):
+        Delta[yi, i] += sites.C1_own[i, k]
+        linear[yi, i] += sites.C2_own[i, k]
+        Delta[k, i] += sites.C1_other[i, k]
+        linear[k, i] += sites.C2_other[i, k]
+    return Delta, linear
+
+
+def gfitc_q(joints, y, sites, w):
+    """Per class the Gaussian over (u, f) where f_i is one copy of row i.
+
+    Each of the w − 1 other copies has an f of its own, and the same sites: integrated out, it leaves a Gaussian factor
+    in υ_iᵀu of precision Δ/(1 + Δs) and precision × mean ν/(1 + Δs).
+    """
+    q = []
+    for joint, Delta, linear in zip(joints, *gfitc_totals(y, sites), strict=True):
+        M = joint.upsilon.shape[1]
+        precision, total = joint.precision.copy(), np.zeros(len(joint.precision))
+        for i, upsilon in enumerate(joint.upsilon):
+            e = 1 + Delta[i] * joint.s[i]
+            precision[:M, :M] += (w[i] - 1) * Delta[i] / e * np.outer(upsilon, upsilon)
+            total[:M] += (w[i] - 1) * linear[i] / e * upsilon
+            precision[M + i, M + i] += Delta[i]
+            total[M + i] += linear[i]
+        q.append((precision, total))
+    return q
+
+
+def gfitc_cavities(mean, cov, sites, M, i, yi, k):
+    """One-dimensional Gaussians over f_i: q and the cavity of factor (i,k) on class y_i, then both on class k."""
+    halves = []
+    for j, C1, C2 in ((yi, sites.C1_own, sites.C2_own), (k, sites.C1_other, sites.C2_other)):
+        precision = 1 / cov[j][M + i, M + i]
+        linear = precision * mean[j][M + i]
+        marginal = np.array([[precision]]), np.array([linear])
+        halves += [marginal, (marginal[0] - C1[i, k], marginal[1] - C2[i, k])]
+    return halves
+
+
+def gfitc_fixed_point(
+    X, y, Z, lengthscale, variance, noise, damping=0.5, tol=1e-12, max_sweeps=2000, weights=None, start=None
+):
+    """Parallel damped EP until no site would move by more than tol (1 + |site|), or max_sweeps are done."""
+    joints, M, one = gfitc_prior(X, Z, lengthscale, variance, noise), Z.shape[1], np.ones(1)
+    w, old = ones_if_none(weights, X), np.zeros((4, len(X), len(Z)))
+    if start is not None:
+        old = np.array([start.C1_own, start.C2_own, start.C1_other, start.C2_other])
+    sweeps, converged = 0, False
+    while sweeps < max_sweeps and not converged:
+        sites, new = Sites(*old, None), old.copy()
+        mean, cov = moments(gfitc_q(joints, y, sites, w))
+        for i, yi, k in factors(y, len(Z)):
+            _, cavity_y, _, cavity_k = gfitc_cavities(mean, cov, sites, M, i, yi, k)
+            if cavity_y[0] > 0 and cavity_k[0] > 0:  # else improper: not updated
+                _, own, other = tilt(cavity_y, cavity_k, one, one, 0.0, 0.0)
+                new[:, i, k] = *own, *other
+        converged = bool(np.all(np.abs(new - old) <= tol * (1 + np.abs(old))))
+        old = damping * new + (1 - damping) * old
+        sweeps += 1
+    sites = Sites(*old, None)
+    mean, cov = moments(gfitc_q(joints, y, sites, w))
+    return Result(sites, mean[:, :M], cov[:, :M, :M], gfitc_log_z(joints, y, sites, w), sweeps, converged)
+
+
+def gfitc_log_z(joints, y, sites, w):
+    """(9) over f: g(θ) − g(θ_prior) + Σ_ik log s̃_ik, and what the copies integrated out leave as a constant."""
+    q, M, one = gfitc_q(joints, y, sites, w), joints[0].upsilon.shape[1], np.ones(1)
+    mean, cov = moments(q)
+    total = sum(g(q_k) - g((joint.precision, np.zeros(len(mean[0])))) for q_k, joint in zip(q, joints, strict=True))
+    for joint, Delta, linear in zip(joints, *gfitc_totals(y, sites), strict=True):
+        e = 1 + Delta * joint.s
+        total += np.sum((w - 1) * 0.5 * (joint.s * linear**2 / e - np.log(e)))
+    for i, yi, k in factors(y, len(joints)):
+        q_y, cavity_y, q_k, cavity_k = gfitc_cavities(mean, cov, sites, M, i, yi, k)
+        log_z, _, _ = tilt(cavity_y, cavity_k, one, one, 0.0, 0.0)
+        total += w[i] * (log_z + g(cavity_y) + g(cavity_k) - g(q_y) - g(q_k))
+    return float(total)
+
+
+# --- VI: the bound (15) for any q(u), one Gaussian per class ---
+
+
+def vi_kl(K, mean, cov):
+    """KL[q(u) ‖ p(u)], summed over classes."""
+    total = 0.0
+    for K_k, m, V in zip(K, mean, cov, strict=True):
+        quadratic = m @ np.linalg.solve(K_k, m) + np.trace(np.linalg.solve(K_k, V))
+        total += 0.5 * (quadratic - len(m) + np.linalg.slogdet(K_k)[1] - np.linalg.slogdet(V)[1])
+    return float(total)
+
+
+def vi_bound(X, y, Z, lengthscale, variance, noise, mean, cov, weights=None, epsilon=1e-3):
+    """Σ_i E_q[log p(y_i|f_i)] − KL, with p(y|f) = 1 − ε + ε/C where f^y is the largest and ε/C elsewhere."""
+    K, _, _ = prior(X, Z, lengthscale, variance, noise)
+    q, C = Result(None, mean, cov, np.nan, 0, True), len(Z)
+    log_p = log_class_probabilities(*latent_moments(q, X, Z, lengthscale, variance, noise))
+    p = np.exp(log_p[np.arange(len(y)), y])
+    right, wrong = np.log(1 - epsilon + epsilon / C), np.log(epsilon / C)
+    return float(ones_if_none(weights, X) @ (p * right + (1 - p) * wrong)) - vi_kl(K, mean, cov)
+
+
+def natural(K, mean, cov):
+    """q as the package's VI keeps it: per class LᵀV⁻¹L − I and LᵀV⁻¹m, with L = chol K."""
+    S, r = np.empty(cov.shape), np.empty(mean.shape)
+    for k, L in enumerate(np.linalg.cholesky(K)):
+        precision = np.linalg.inv(cov[k])
+        S[k], r[k] = L.T @ precision @ L - np.eye(len(L)), L.T @ precision @ mean[k]
+    return S, r
+
+
+def flat(mean, cov):
+    """q as the package's PlainVI keeps it: all means, then row by row the lower triangles with log diagonals."""
+    parts = [mean.ravel()]
+    for lower in np.linalg.cholesky(cov):
+        parts += [np.append(row[:i], np.log(row[i])) for i, row in enumerate(lower)]
+    return np.concatenate(parts)
+
+
+def random_q(K, seed=0, size=1.0):
+    """Some q(u) with nothing special about it, its means about `size` standard deviations of the prior."""
+    rng = np.random.default_rng(seed)
+    L = np.linalg.cholesky(K)
+    mean = size * np.einsum("kml,kl->km", L, rng.standard_normal(K.shape[:2]))
+    half = L @ (0.5 * np.eye(K.shape[-1]) + 0.3 * rng.standard_normal(K.shape))
+    return mean, half @ half.transpose(0, 2, 1)
+
+
 # --- log Z as a function of the hyper-parameters, for finite differences ---
 # theta is a dict of Z, log_lengthscale, log_variance, log_noise.
+
+
+FIXED_POINT = {"ep": ep_fixed_point, "sep": sep_fixed_point, "gfitc": gfitc_fixed_point}
 
 
 def unpack(theta):
@@ -241,7 +398,7 @@ def unpack(theta):
 
 def log_z_fixed_point(theta, X, y, method="ep", **options):
     """log Z with the sites iterated to convergence at theta; for EP its gradient is (10)."""
-    result = {"ep": ep_fixed_point, "sep": sep_fixed_point}[method](X, y, *unpack(theta), **options)
+    result = FIXED_POINT[method](X, y, *unpack(theta), **options)
     if not result.converged:
         raise RuntimeError(f"{method} did not converge in {result.sweeps} sweeps")
     return result.log_z

@@ -1,4 +1,4 @@
-"""EP and SEP of the package against stored values, loop oracles, finite differences and MCMC."""
+"""EP, SEP and GFITC of the package against stored values, loop oracles, finite differences and MCMC."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from cavity import GPClassifier, predict
-from cavity.inference import EP, METHODS
+from cavity.inference import EP, GFITC, METHODS
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from tests.problems import Problem, converge, random_problem, sweeps
 from tests.reference import oracle
 
 DATA = Path(__file__).parent / "data"
 BOTH = pytest.mark.parametrize("name", ["ep", "sep"])
-ORACLE = {"ep": oracle.ep_fixed_point, "sep": oracle.sep_fixed_point}
+NAMES = pytest.mark.parametrize("name", oracle.FIXED_POINT)
 BLOCKS = {"Z": "Z", "kernel.log_lengthscale": "log_lengthscale", "kernel.log_variance": "log_variance",
           "log_noise": "log_noise"}  # fmt: skip
 
@@ -28,7 +28,7 @@ def load(name):
 
 
 def q_of(method, prior, state, data):
-    """q(u), the sums of EP's sites made from the sites."""
+    """q(u), the sums of the sites made from the sites."""
     return method.posterior(prior, method.refresh(prior, state, data.in_order(None)))
 
 
@@ -63,10 +63,10 @@ def wine_fits(wine):
     _, problem = wine
     model = problem.model()
     data, prior = problem.data(), model.prior(model.start())
-    return {name: converge(method(), prior, data, damping=0.8) for name, method in METHODS.items()}
+    return {name: converge(METHODS[name](), prior, data, damping=0.8) for name in oracle.FIXED_POINT}
 
 
-@BOTH
+@NAMES
 def test_wine_fixed_point(wine, wine_fits, name):
     stored, problem = wine
     method, prior, state = METHODS[name](), problem.prior(), wine_fits[name]
@@ -79,18 +79,18 @@ def test_wine_fixed_point(wine, wine_fits, name):
     np.testing.assert_allclose(np.exp(log_p), np.exp(stored[f"{name}_log_prob_new"]), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["inner", "inner-exact"])
-def test_wine_ep_gradient(wine, wine_fits, exact):
-    """Eq. (10), every entry of every block; at the fixed point the exact form adds nothing."""
+@pytest.mark.parametrize(("name", "exact"), [("ep", False), ("ep", True), ("gfitc", False)])
+def test_wine_gradient(wine, wine_fits, name, exact):
+    """Eq. (10), every entry of every block; at the fixed point EP's exact form adds nothing."""
     stored, problem = wine
     model = problem.model()
-    _, gradient = log_z_and_gradient(EP(), model, model.start(), wine_fits["ep"], problem.data(), exact)
+    _, gradient = log_z_and_gradient(METHODS[name](), model, model.start(), wine_fits[name], problem.data(), exact)
     for block, value in gradient.items():
-        expected = stored[f"ep_grad_{BLOCKS[block]}"]
+        expected = stored[f"{name}_grad_{BLOCKS[block]}"]
         np.testing.assert_allclose(value, expected, rtol=0, atol=1e-8 * np.abs(expected).max(), err_msg=block)
 
 
-@BOTH
+@NAMES
 def test_wine_through_the_classifier(wine, name):
     stored, problem = wine
     fitted = GPClassifier(
@@ -127,14 +127,14 @@ def with_weights(problem, kind):
     return replace(problem, weight=weights[kind])
 
 
-@BOTH
+@NAMES
 @pytest.mark.parametrize("kind", ["none", "integer", "fractional"])
 @pytest.mark.parametrize("n_sweeps", [1, 3])
 def test_sweeps_follow_the_oracle(name, kind, n_sweeps):
     problem = with_weights(random_problem(seed=11), kind)
     method, prior, data = METHODS[name](), problem.prior(), problem.data()
     state = sweeps(method, prior, data, n_sweeps, damping=0.6)
-    expected = ORACLE[name](
+    expected = oracle.FIXED_POINT[name](
         problem.X, problem.y, *problem.hyper, damping=0.6, max_sweeps=n_sweeps, weights=problem.weights
     )
     ours = to_oracle(state, problem)
@@ -148,13 +148,14 @@ def test_sweeps_follow_the_oracle(name, kind, n_sweeps):
     np.testing.assert_allclose(q.cov, expected.cov, rtol=0, atol=1e-9)
 
 
-@BOTH
-@pytest.mark.parametrize("kind", ["integer", "fractional"])
-def test_weighted_fixed_point_is_that_of_the_oracle(name, kind):
+@NAMES
+@pytest.mark.parametrize("kind", ["none", "integer", "fractional"])
+def test_fixed_point_is_that_of_the_oracle(name, kind):
     problem = with_weights(random_problem(seed=12, n_rows=9), kind)
     method, prior, data = METHODS[name](), problem.prior(), problem.data()
     state = converge(method, prior, data, tol=1e-11, damping=0.8)
-    expected = ORACLE[name](problem.X, problem.y, *problem.hyper, weights=problem.weights, tol=1e-10, damping=0.8)
+    options = {"weights": problem.weights, "tol": 1e-10, "damping": 0.8}
+    expected = oracle.FIXED_POINT[name](problem.X, problem.y, *problem.hyper, **options)
     assert expected.converged
     log_z = method.objective(prior, prior.rows(data.X), state, data.full, False).log_z
     assert float(log_z) == pytest.approx(expected.log_z, rel=1e-9)
@@ -217,8 +218,8 @@ KERNELS = {
 SHARED = [(True, False), (False, True), (True, True)]  # kernel, inducing points
 
 
-def slope_at_the_fixed_point(model, data, state, block):
-    """d/dε log Z_q(θ + ε·signs), EP converged at every θ, by the five-point formula."""
+def slope_at_the_fixed_point(method, model, data, state, block):
+    """d/dε log Z_q(θ + ε·signs), the sites converged at every θ, by the five-point formula."""
     theta, step = model.start(), 1e-3
     direction = model.spread({}, 0.0)
     at = list(model.learned).index(block)
@@ -228,26 +229,48 @@ def slope_at_the_fixed_point(model, data, state, block):
 
     def log_z(shift):
         prior = model.prior(theta + shift * direction)
-        moved = converge(EP(), prior, data, tol=1e-6, damping=0.8, start=state)  # log Z is stationary in the sites
-        return float(EP().objective(prior, prior.rows(data.X), moved, data.full, False).log_z)
+        moved = converge(method, prior, data, tol=1e-6, damping=0.8, start=state)  # log Z is stationary in the sites
+        return float(method.objective(prior, prior.rows(data.X), moved, data.full, False).log_z)
 
     return (8 * (log_z(step) - log_z(-step)) - (log_z(2 * step) - log_z(-2 * step))) / (12 * step)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shared"),
-    [*((kernel, (False, False)) for kernel in KERNELS), *(("product", shared) for shared in SHARED)],
+    ("name", "kernel", "shared"),
+    [
+        *(("ep", kernel, (False, False)) for kernel in KERNELS),
+        *(("ep", "product", shared) for shared in SHARED),
+        *(("gfitc", kernel, (False, False)) for kernel in ("RBF", "Matern52", "product")),
+        *(("gfitc", "product", shared) for shared in SHARED),
+    ],
 )
-def test_ep_gradient_of_every_kernel(kernel, shared):
-    """At the fixed point eq. (10) is the slope of log Z_q with the sites free to follow."""
+def test_gradient_of_every_kernel(name, kernel, shared):
+    """At the fixed point it is the slope of log Z_q with the sites free to follow: eq. (10), and GFITC's."""
     problem = random_problem(seed=14, n_rows=12, n_inducing=3)
     problem = replace(problem, noise=np.array(0.3)) if shared[0] else problem
-    model, data = problem.model(kernel=KERNELS[kernel], shared=shared), problem.data()
-    state = converge(EP(), model.prior(model.start()), data, tol=1e-10, damping=0.8)
-    _, gradient = log_z_and_gradient(EP(), model, model.start(), state, data)
+    method, model, data = METHODS[name](), problem.model(kernel=KERNELS[kernel], shared=shared), problem.data()
+    state = converge(method, model.prior(model.start()), data, tol=1e-10, damping=0.8)
+    _, gradient = log_z_and_gradient(method, model, model.start(), state, data)
     for block, value in gradient.items():
-        expected = slope_at_the_fixed_point(model, data, state, block)
+        expected = slope_at_the_fixed_point(method, model, data, state, block)
         assert np.sum(value.ravel() * signs(value.size)) == pytest.approx(expected, rel=1e-6, abs=1e-7), block
+
+
+@pytest.mark.parametrize("kind", ["none", "fractional"])
+def test_gfitc_gradient_is_the_slope_of_the_oracle(kind):
+    """With log Z converged by loops at every θ: nothing of the package but the gradient."""
+    problem = with_weights(random_problem(seed=15, n_rows=9, n_inducing=3), kind)
+    model, data = problem.model(), problem.data()
+    state = converge(GFITC(), model.prior(model.start()), data, damping=0.8)
+    options = {"start": to_oracle(state, problem), "damping": 0.8, "tol": 1e-7, "weights": problem.weights}
+    _, gradient = log_z_and_gradient(GFITC(), model, model.start(), state, data)
+    for block, value in gradient.items():
+        direction = {BLOCKS[block]: signs(value.shape)}
+        expected = oracle.directional_derivative(
+            lambda moved: oracle.log_z_fixed_point(moved, problem.X, problem.y, "gfitc", **options),
+            problem.theta, direction,
+        )  # fmt: skip
+        assert np.sum(value * direction[BLOCKS[block]]) == pytest.approx(expected, rel=1e-7, abs=1e-8), block
 
 
 @pytest.mark.parametrize("seed", range(3))

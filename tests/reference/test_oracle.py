@@ -10,7 +10,7 @@ from . import mcmc, oracle
 
 DATA = Path(__file__).parent / "data"
 NAMES = ("Z", "log_lengthscale", "log_variance", "log_noise")
-FIXED_POINT = {"ep": oracle.ep_fixed_point, "sep": oracle.sep_fixed_point}
+METHODS = pytest.mark.parametrize("method", ["ep", "sep", "gfitc"])
 
 
 def load(name):
@@ -32,13 +32,13 @@ def theta(wine):
 @pytest.fixture(scope="module")
 def fits(wine, theta):
     problem = wine["X"], wine["y"], *oracle.unpack(theta)
-    return {name: fixed_point(*problem, damping=0.8) for name, fixed_point in FIXED_POINT.items()}
+    return {name: fixed_point(*problem, damping=0.8) for name, fixed_point in oracle.FIXED_POINT.items()}
 
 
 # --- Values of an independent program ---
 
 
-@pytest.mark.parametrize("method", ["ep", "sep"])
+@METHODS
 def test_reproduces_the_stored_fixed_point(wine, theta, fits, method):
     fit = fits[method]
     assert fit.converged
@@ -58,6 +58,15 @@ def test_latent_moments_agree_with_gpflow(wine, theta):
     np.testing.assert_allclose(variance.T, vi["f_var_new"], rtol=0, atol=1e-9)
 
 
+def test_bound_agrees_with_gpflow(wine, theta):
+    vi, hyper = load("wine_vi.npz"), oracle.unpack(theta)
+    cov = vi["q_chol"] @ vi["q_chol"].transpose(0, 2, 1)
+    K, _, _ = oracle.prior(wine["X"], *hyper)
+    assert oracle.vi_kl(K, vi["q_mean"], cov) == pytest.approx(float(vi["kl"]), abs=1e-8)
+    bound = oracle.vi_bound(wine["X"], wine["y"], *hyper, vi["q_mean"], cov, epsilon=float(vi["epsilon"]))
+    assert bound == pytest.approx(float(vi["elbo"]), abs=1e-8)
+
+
 # --- Gradients: every entry of a block takes part, with a random sign ---
 
 
@@ -65,19 +74,20 @@ def signs(theta, name):
     return {name: np.random.default_rng(3).choice([-1.0, 1.0], theta[name].shape)}
 
 
-def stored(wine, direction):
-    return sum(np.sum(wine[f"ep_grad_{name}"] * step) for name, step in direction.items())
+def stored(wine, direction, method="ep"):
+    return sum(np.sum(wine[f"{method}_grad_{name}"] * step) for name, step in direction.items())
 
 
-def test_ep_gradient_after_convergence(wine, theta, fits):
+@pytest.mark.parametrize("method", ["ep", "gfitc"])
+def test_gradient_after_convergence(wine, theta, fits, method):
     direction = {name: step for each in NAMES for name, step in signs(theta, each).items()}
-    options = {"start": fits["ep"].sites, "damping": 0.8, "tol": 1e-6}  # log Z is stationary in the sites
+    options = {"start": fits[method].sites, "damping": 0.8, "tol": 1e-6}  # log Z is stationary in the sites
 
     def log_z(moved):
-        return oracle.log_z_fixed_point(moved, wine["X"], wine["y"], **options)
+        return oracle.log_z_fixed_point(moved, wine["X"], wine["y"], method, **options)
 
     slope = oracle.directional_derivative(log_z, theta, direction)
-    assert slope == pytest.approx(stored(wine, direction), abs=1e-6)
+    assert slope == pytest.approx(stored(wine, direction, method), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,9 +132,26 @@ def test_ep_matches_the_moments_of_the_tilted_distribution(wine, theta, fits, ro
             np.testing.assert_allclose(oracle.project(q[j], upsilon[j, i]), (mean, variance), rtol=0, atol=1e-9)
 
 
+def test_gfitc_matches_the_moments_of_the_tilted_distribution(wine, theta, fits):
+    """Moments of Θ(f^y − f^k) × cavity over f itself: class k is integrated out in closed form, class y on a grid."""
+    y, sites, hyper = wine["y"], fits["gfitc"].sites, oracle.unpack(theta)
+    mean, cov = oracle.moments(oracle.gfitc_q(oracle.gfitc_prior(wine["X"], *hyper), y, sites, np.ones(len(y))))
+    grid, M = np.linspace(-12, 12, 4001), wine["Z"].shape[1]
+    for i, yi, k in oracle.factors(y, 3)[::13]:
+        q_y, cavity_y, q_k, cavity_k = oracle.gfitc_cavities(mean, cov, sites, M, i, yi, k)
+        (a_y, h_y), (a_k, h_k) = (oracle.project(cavity, np.ones(1)) for cavity in (cavity_y, cavity_k))
+        for q, a, h, b, v, sign in ((q_y, a_y, h_y, a_k, h_k, 1), (q_k, a_k, h_k, a_y, h_y, -1)):
+            f = a + np.sqrt(h) * grid
+            mass = np.exp(-0.5 * grid**2) * ndtr(sign * (f - b) / np.sqrt(v))
+            mass /= mass.sum()
+            first = np.sum(mass * f)
+            expected = first, np.sum(mass * (f - first) ** 2)
+            np.testing.assert_allclose(oracle.project(q, np.ones(1)), expected, rtol=0, atol=1e-9)
+
+
 def test_log_z_of_a_single_factor_is_exact():
     X, Z = np.array([[0.3]]), np.array([[[0.0], [1.0]], [[0.5], [2.0]]])
-    for fixed_point in FIXED_POINT.values():
+    for fixed_point in oracle.FIXED_POINT.values():
         fit = fixed_point(X, np.array([1]), Z, np.ones((2, 1)), np.array([1.0, 2.0]), np.array([0.1, 0.2]))
         assert fit.log_z == pytest.approx(np.log(0.5), abs=1e-12)
 
@@ -147,25 +174,41 @@ def test_class_probabilities_sum_to_one_at_very_different_variances():
 # --- Weights ---
 
 
-@pytest.mark.parametrize("method", ["ep", "sep"])
-@pytest.mark.parametrize("max_sweeps", [3, 2000])
-def test_integer_weights_equal_repeated_rows(wine, theta, method, max_sweeps):
+def weighted_and_repeated(wine, theta, method, max_sweeps):
+    """Some rows with integer weights and the same rows copied: their X and y, and the fits to both."""
     X, y, weights = wine["X"][::4], wine["y"][::4], np.arange(23) % 3 + 1
-    theta = {**theta, "Z": theta["Z"][:, :4]}
-    X_new, (X_long, y_long) = wine["X_new"], (np.repeat(v, weights, axis=0) for v in (X, y))
-    hyper, fixed_point = oracle.unpack(theta), FIXED_POINT[method]
-    a = fixed_point(X, y, *hyper, weights=weights, tol=1e-10, max_sweeps=max_sweeps)
-    b = fixed_point(X_long, y_long, *hyper, tol=1e-10, max_sweeps=max_sweeps)
+    copies = tuple(np.repeat(v, weights, axis=0) for v in (X, y))
+    hyper, options = oracle.unpack(theta), {"tol": 1e-10, "max_sweeps": max_sweeps}
+    fits = [oracle.FIXED_POINT[method](*rows, *hyper, weights=w, **options)
+            for rows, w in (((X, y), weights), (copies, None))]  # fmt: skip
+    return (X, y), copies, weights, fits
+
+
+@pytest.fixture(scope="module")
+def fewer_points(theta):
+    return {**theta, "Z": theta["Z"][:, :4]}
+
+
+@METHODS
+@pytest.mark.parametrize("max_sweeps", [3, 2000])
+def test_integer_weights_equal_repeated_rows(wine, fewer_points, method, max_sweeps):
+    *_, (a, b) = weighted_and_repeated(wine, fewer_points, method, max_sweeps)
     assert a.converged == b.converged == (max_sweeps > 3)
     assert a.log_z == pytest.approx(b.log_z, abs=1e-8)
     np.testing.assert_allclose(a.mean, b.mean, rtol=0, atol=1e-8)
     np.testing.assert_allclose(a.cov, b.cov, rtol=0, atol=1e-8)
-    log_p, log_p_long = (oracle.predict_log_proba(fit, X_new, *hyper) for fit in (a, b))
-    np.testing.assert_allclose(log_p, log_p_long, rtol=0, atol=1e-8)
-    moved = {name: value + 0.05 for name, value in theta.items()}
-    for log_z, extra in ((oracle.log_z_fixed_sites, ()), (oracle.log_z_fixed_cavities, (theta,))):
-        weighted = log_z(moved, X, y, a.sites, *extra, weights=weights)
-        assert weighted == pytest.approx(log_z(moved, X_long, y_long, b.sites, *extra), abs=1e-8)
+    log_p = [oracle.predict_log_proba(fit, wine["X_new"], *oracle.unpack(fewer_points)) for fit in (a, b)]
+    np.testing.assert_allclose(*log_p, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["ep", "sep"])
+@pytest.mark.parametrize("max_sweeps", [3, 2000])
+def test_integer_weights_of_fixed_sites_equal_repeated_rows(wine, fewer_points, method, max_sweeps):
+    rows, copies, weights, (a, b) = weighted_and_repeated(wine, fewer_points, method, max_sweeps)
+    moved = {name: value + 0.05 for name, value in fewer_points.items()}
+    for log_z, extra in ((oracle.log_z_fixed_sites, ()), (oracle.log_z_fixed_cavities, (fewer_points,))):
+        weighted = log_z(moved, *rows, a.sites, *extra, weights=weights)
+        assert weighted == pytest.approx(log_z(moved, *copies, b.sites, *extra), abs=1e-8)
 
 
 # --- MCMC ---

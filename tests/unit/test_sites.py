@@ -5,7 +5,20 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from cavity.sites import Cavity, Site, cavity, collect, log_cavity_ratio, new_site, of_own_class, tilted
+from cavity.sites import (
+    Cavity,
+    Site,
+    cavity,
+    collect,
+    factors,
+    log_cavity_ratio,
+    log_site_scale,
+    new_site,
+    of_own_class,
+    refine,
+    tilted,
+    totals,
+)
 
 N_CLASSES, N_ROWS = 3, 5
 
@@ -151,3 +164,104 @@ def test_a_certain_factor_far_in_either_tail_stays_finite():
         t = tilted(own, other, scalar(0.1), scalar(0.1))
         for at, slope in ((own, t.by_mean), (other, -t.by_mean)):
             assert all(torch.isfinite(x).all() for x in (*t, *new_site(t.omega, slope, at)))
+
+
+# --- All factors of a batch ---
+
+
+def a_batch(own):
+    """Moments of q, conditional variances and sites with nothing special about them."""
+    shape = N_CLASSES, N_ROWS
+    mean, var, s = random(*shape), random(*shape, seed=1, low=0.2), random(*shape, seed=2, low=0.05, high=0.3)
+    sites = [Site(random(*shape, seed=k, low=0.0, high=0.8), random(*shape, seed=k + 1)) for k in (3, 5)]
+    return mean, var, s, tuple(sites), own, torch.where(own, 0.0, torch.ones(shape).double())
+
+
+def of_factor(batch, i, j):
+    """What one factor sees, as (1, 1) tensors: own and other cavity, own and other s, own and other site."""
+    mean, var, s, (own_site, other_site), own, _ = batch
+    y = int(own[:, i].nonzero())
+
+    def at(x, k):
+        return x[k, i].reshape(1, 1)
+
+    first, second = (Site(*(at(x, j) for x in site)) for site in (own_site, other_site))
+    cavities = cavity(at(mean, y), at(var, y), first), cavity(at(mean, j), at(var, j), second)
+    return cavities, (at(s, y), at(s, j)), (first, second)
+
+
+def pairs(own):
+    return [(i, j) for i in range(N_ROWS) for j in range(N_CLASSES) if not own[j, i]]
+
+
+def test_factors_against_one_at_a_time(own):
+    batch = a_batch(own)
+    f = factors(*batch)
+    for i, j in pairs(own):
+        (first, second), s, _ = of_factor(batch, i, j)
+        expected = *first, *second, *tilted(first, second, *s)
+        found = [x[j, i] for x in (*f.own_cavity, *f.other_cavity, *f.tilted)]
+        np.testing.assert_allclose(found, [float(x) for x in expected], rtol=1e-13)
+
+
+def test_a_factor_without_a_proper_cavity_has_no_weight(own):
+    """On either class; the others keep theirs."""
+    mean, var, s, sites, _, weight = a_batch(own)
+    sites[0].precision[1, 0], sites[1].precision[2, 1] = 50.0, 50.0
+    f = factors(mean, var, s, sites, own, 3.0 * weight)
+    expected = 3.0 * weight
+    expected[1, 0] = expected[2, 1] = 0.0
+    assert weight[1, 0] == weight[2, 1] == 1
+    torch.testing.assert_close(f.weight, expected)
+    assert f.own_cavity.d[1, 0] < 0
+    assert f.other_cavity.d[2, 1] < 0
+
+
+@pytest.mark.parametrize("damping", [0.3, 1.0])
+def test_refine_against_one_at_a_time(own, damping):
+    batch = a_batch(own)
+    found = refine(factors(*batch), damping)
+    for i, j in pairs(own):
+        cavities, s, old = of_factor(batch, i, j)
+        t = tilted(*cavities, *s)
+        for half, before, at, slope in zip(found, old, cavities, (t.by_mean, -t.by_mean), strict=True):
+            for x, o, n in zip(half, before, new_site(t.omega, slope, at), strict=True):
+                assert float(x[j, i]) == pytest.approx(float(damping * n + (1 - damping) * o), rel=1e-12)
+
+
+def test_refine_leaves_dead_factors_alone(own):
+    mean, var, s, sites, _, weight = a_batch(own)
+    weight[1, 0] = 0.0
+    for before, after in zip(sites, refine(factors(mean, var, s, sites, own, weight), 0.7), strict=True):
+        for old, new in zip(before, after, strict=True):
+            assert torch.equal(old[weight == 0], new[weight == 0])
+            assert (old != new)[weight > 0].all()
+
+
+def test_log_site_scale_against_one_at_a_time(own):
+    """log Z_ij + g(cavity) − g(q) of both classes (eq. 9), each g in one dimension."""
+    batch = a_batch(own)
+    mean, var, *_ = batch
+    found = log_site_scale(factors(*batch))
+    for i, j in pairs(own):
+        cavities, s, _ = of_factor(batch, i, j)
+        expected = tilted(*cavities, *s).log_z
+        for k, at in zip((int(own[:, i].nonzero()), j), cavities, strict=True):
+            expected = expected + 0.5 * (at.var.log() + at.mean.square() / at.var)
+            expected = expected - 0.5 * (var[k, i].log() + mean[k, i].square() / var[k, i])
+        assert float(found[j, i]) == pytest.approx(float(expected), rel=1e-11)
+
+
+def test_totals_multiply_the_sites_of_every_row_and_class(own):
+    *_, sites, _, _ = a_batch(own)
+    for half in sites:
+        for x in half:
+            x[own] = 0.0  # no factor there
+    found = totals(sites, own)
+    expected = np.zeros((2, N_CLASSES, N_ROWS))
+    for i, j in pairs(own):
+        y = int(own[:, i].nonzero())
+        for part in range(2):
+            expected[part, y, i] += float(sites[0][part][j, i])
+            expected[part, j, i] += float(sites[1][part][j, i])
+    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-14)

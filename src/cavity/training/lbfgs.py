@@ -1,4 +1,4 @@
-"""L-BFGS on the objective at EP's fixed point: the scheme "outer" with line searches."""
+"""L-BFGS on the objective at the best q: the scheme "outer" with line searches, or everything at once for plain VI."""
 
 from __future__ import annotations
 
@@ -18,31 +18,38 @@ class _OutOfTime(Exception):
 
 
 def train_lbfgs(trainer: Trainer) -> Trained:
-    """Maximise by scipy's L-BFGS-B, every evaluation after sweeps to convergence from the best state so far."""
+    """Maximise by scipy's L-BFGS-B, every evaluation from the best state so far.
+
+    An epoch is one iteration; the line search may take more than one evaluation, each with its record.
+    """
     theta, state = trainer.start()
     best = (np.inf, theta, state)
-    evaluations = 0
+    iterations = 0
 
     def negative(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        nonlocal best, evaluations
-        evaluations += 1
+        nonlocal best
+        epoch = min(iterations + 1, trainer.plan.max_epochs)
         point = torch.as_tensor(x, dtype=theta.dtype, device=theta.device)
         try:
             state, objective, gradient = trainer.evaluate(point, best[2], trainer.data.full, 0)
         except FactorisationError as error:
             # a wall, not a cliff: the line search steps back from it
-            trainer.note(evaluations, None, 0.0, f"rejected a step: {error}")
+            trainer.note(epoch, None, 0.0, f"rejected a step: {error}")
             return best[0] + 1e3 * (1.0 + abs(best[0])), np.zeros_like(x)
-        trainer.note(evaluations, float(objective), 0.0)
+        trainer.note(epoch, float(objective), 0.0)
         if -float(objective) < best[0]:
             best = (-float(objective), point, state)
         if trainer.clock.is_over():
             raise _OutOfTime
         return -float(objective), -gradient.cpu().numpy()
 
+    def count(_: NDArray[np.float64]) -> None:
+        nonlocal iterations
+        iterations += 1
+
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": 20}
     with contextlib.suppress(_OutOfTime):
-        minimize(negative, theta.cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+        minimize(negative, theta.cpu().numpy(), jac=True, method="L-BFGS-B", callback=count, options=options)
     if not np.isfinite(best[0]):
         raise FactorisationError(f"no step worked: {trainer.history.last_event()}")
-    return trainer.finish(best[1], best[2], evaluations)
+    return trainer.finish(best[1], best[2], max(iterations, 1))

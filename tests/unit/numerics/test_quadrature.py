@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.special import log_ndtr, logsumexp
+from scipy.integrate import quad
+from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.stats import norm
 
 from cavity.numerics import quadrature
-from cavity.numerics.quadrature import max_log_probs, max_log_probs_raw
+from cavity.numerics.quadrature import max_log_probs, max_log_probs_raw, win_probability
 
 ROWS = {3: 400, 4: 400, 10: 200, 100: 20, 1000: 2}  # of each number of classes
 LEGENDRE = np.polynomial.legendre.leggauss(12)
@@ -215,3 +217,122 @@ def test_ordinary_rows_take_few_nodes(n_classes):
 def test_gradients_are_not_followed():
     mean, var = ordinary_rows(3, 4)
     assert not max_log_probs(mean.requires_grad_(), var).requires_grad
+
+
+# --- One class and its derivatives ---
+
+WINS = pytest.mark.parametrize(("n_classes", "decades"), [(2, 0), (2, 6), (3, 0), (3, 6), (10, 0), (10, 6)])
+
+
+def labelled_rows(n_classes, decades, n_rows=60, seed=3):
+    mean, var = random_rows(n_classes, n_rows, decades, seed)
+    y = torch.from_numpy(np.random.default_rng(seed).integers(0, n_classes, n_rows))
+    return mean, var, y[None, :] == torch.arange(n_classes)[:, None]
+
+
+@WINS
+def test_win_probability_is_that_of_the_marked_class(n_classes, decades):
+    mean, var, own = labelled_rows(n_classes, decades)
+    expected = torch.where(own, max_log_probs(mean, var).exp(), 0.0).sum(0)
+    assert ((expected > 0.01) & (expected < 0.99)).sum() > 5
+    torch.testing.assert_close(win_probability(mean, var, own).p, expected, rtol=0, atol=1e-12)
+
+
+def slope(f, x, step):
+    """Five-point formula for each entry's class, the rows at once; `step` may differ from entry to entry."""
+    columns = []
+    for k in range(len(x)):
+        move = torch.zeros_like(x)
+        move[k] = step[k]
+        near, far = f(x + move) - f(x - move), f(x + 2 * move) - f(x - 2 * move)
+        columns.append((8 * near - far) / (12 * step[k]))
+    return torch.stack(columns)
+
+
+@WINS
+def test_derivatives_of_the_win_probability(n_classes, decades):
+    """In units of each class's σ and v, the scale on which p varies with them."""
+    mean, var, own = labelled_rows(n_classes, decades)
+    found, sd = win_probability(mean, var, own), var.sqrt()
+    by_mean = slope(lambda x: win_probability(x, var, own).p, mean, 3e-3 * sd)
+    by_var = slope(lambda x: win_probability(mean, x, own).p, var, 3e-3 * var)
+    assert (by_mean * sd).abs().max() > 0.1
+    assert (by_var * var).abs().max() > 0.05
+    torch.testing.assert_close(found.by_mean * sd, by_mean * sd, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.by_var * var, by_var * var, rtol=0, atol=1e-9)
+
+
+@WINS
+def test_a_shift_of_all_means_and_a_common_scale_change_no_win(n_classes, decades):
+    """So the derivatives by the means sum to zero, and Σ μ ∂p/∂μ + 2 Σ v ∂p/∂v = 0."""
+    mean, var, own = labelled_rows(n_classes, decades)
+    found = win_probability(mean, var, own)
+    assert (found.by_mean.sum(0) * var.amin(0).sqrt()).abs().max() < 1e-12
+    euler = (found.by_mean * mean + 2 * found.by_var * var).sum(0)
+    assert (euler.abs() / (1 + (found.by_mean * mean).abs().amax(0))).max() < 1e-11
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+def test_win_probability_against_adaptive_quadrature(n_classes):
+    mean, var = ordinary_rows(n_classes, 4)
+    own = torch.arange(n_classes)[:, None] == torch.arange(4) % n_classes
+    found = win_probability(mean, var, own)
+    for i, (m, sd) in enumerate(zip(mean.T.numpy(), var.sqrt().T.numpy(), strict=True)):
+        y = i % n_classes
+        others = [j for j in range(n_classes) if j != y]
+
+        def integral(extra, m=m, sd=sd, y=y, others=others):
+            def integrand(f):
+                return (
+                    norm.pdf(f, m[y], sd[y]) * np.prod(ndtr((f - m[others]) / sd[others])) * extra((f - m[y]) / sd[y])
+                )
+
+            return quad(integrand, m[y] - 12 * sd[y], m[y] + 12 * sd[y], epsabs=1e-13, limit=200)[0]
+
+        assert float(found.p[i]) == pytest.approx(integral(lambda z: 1), abs=1e-11)
+        assert float(found.by_mean[y, i]) == pytest.approx(integral(lambda z, sd=sd, y=y: z / sd[y]), abs=1e-11)
+        by_var = integral(lambda z, sd=sd, y=y: 0.5 * (z**2 - 1) / sd[y] ** 2)
+        assert float(found.by_var[y, i]) == pytest.approx(by_var, abs=1e-11)
+
+
+def test_blocks_of_the_win_probability_only_bound_the_memory(monkeypatch):
+    mean, var, own = labelled_rows(10, 6, n_rows=150)
+    whole = win_probability(mean, var, own)
+    monkeypatch.setattr(quadrature, "BLOCK_PER_THREAD", 10_000)
+    nodes = int((quadrature._grid(mean, var.sqrt()).stop.amax() + quadrature.MARGIN + 2).ceil())
+    assert quadrature._block_size(own, nodes) < 50
+    for a, b in zip(win_probability(mean, var, own), whole, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_the_neediest_row_sets_the_nodes_of_all_but_not_their_answers():
+    mean, var, own = labelled_rows(3, 6)
+    together = win_probability(mean, var, own)
+    for i in range(0, 60, 7):
+        alone = win_probability(*(x[:, i : i + 1] for x in (mean, var, own)))
+        torch.testing.assert_close(alone.p[0], together.p[i], rtol=0, atol=1e-12)
+        scale = var[:, i]
+        torch.testing.assert_close(alone.by_mean[:, 0] * scale.sqrt(), together.by_mean[:, i] * scale.sqrt(),
+                                   rtol=0, atol=1e-11)  # fmt: skip
+        torch.testing.assert_close(alone.by_var[:, 0] * scale, together.by_var[:, i] * scale, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 8])
+def test_a_decided_win_is_flat(n_classes):
+    """Means far apart, variances over twelve decades: p is 0 or 1, and nothing is NaN."""
+    rng = np.random.default_rng(n_classes)
+    mean = torch.from_numpy(rng.permuted(np.tile(1e8 * np.arange(n_classes), (40, 1)), axis=1).T.copy())
+    var = torch.from_numpy(10 ** rng.uniform(-6, 6, (n_classes, 40)))
+    own = torch.arange(n_classes)[:, None] == torch.from_numpy(rng.integers(0, n_classes, 40))
+    found = win_probability(mean, var, own)
+    best = own.gather(0, mean.argmax(0, keepdim=True))[0]
+    assert 0 < best.sum() < 40
+    torch.testing.assert_close(found.p, best.double(), rtol=0, atol=1e-12)
+    assert not found.by_mean.abs().max() > 1e-12
+    assert not found.by_var.abs().max() > 1e-12
+
+
+def test_gradients_of_the_win_probability_are_not_followed():
+    mean, var = ordinary_rows(3, 4)
+    own = torch.arange(3)[:, None] == torch.arange(4) % 3
+    assert not any(x.requires_grad for x in win_probability(mean.requires_grad_(), var, own))
