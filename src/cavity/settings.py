@@ -24,7 +24,7 @@ EPOCHS = 250
 BATCH_SIZE = 500
 STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
 RATE, BATCH_RATE = 0.05, 0.02
-BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.1}
+BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.03}
 PAPER_STEPS = {"ep": 249, "sep": 249, "gfitc": 250, "vi": 250}
 PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
 

@@ -15,7 +15,9 @@ from cavity.inducing import (
     Whitened,
     choose_inducing,
     prior_mismatch,
+    rows_gradient,
     sum_of_sites,
+    whitened_gradient,
 )
 from cavity.kernels import RBF
 from cavity.numerics.limits import least_diagonal
@@ -242,6 +244,39 @@ def test_sum_of_sites_against_loops(prior, axis):
         np.testing.assert_allclose(S[k], expected, rtol=1e-12, atol=1e-13)
         expected = sum(float(linear[k, i]) * w[:, i] for i in range(9))
         np.testing.assert_allclose(r[k], expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("made", [rows_gradient, whitened_gradient])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradient_of_the_rows_is_the_chain_rule_through_the_factor_of_k(made, shared):
+    """Σ A a + ½ B h + D s by K, k(Z,X) and κ, against autograd with q fixed in u-space or in whitened coordinates."""
+    rng, X = np.random.default_rng(4), torch.from_numpy(PROBLEM.X)
+    problem = replace(PROBLEM, lengthscale=np.ones(2), variance=np.array(1.5), noise=np.array(0.2))
+    prior = problem.prior(shared=(shared, shared))
+    rows = prior.rows(X)
+    assert len(rows.W) == (1 if shared else C)
+    A, B, D = (torch.from_numpy(rng.standard_normal((C, 9))) for _ in range(3))
+    q = Whitened.from_sites(*random_sites())
+    found = made(q, q.apply_covariance(q.project(rows.W)[2]), rows.W, A, B, D)
+    blocks = prior.K.expand(C, M, M), rows.cross.expand(C, M, 9), rows.kappa.expand(C, 9)
+    K, cross, kappa = (x.detach().clone().requires_grad_() for x in blocks)
+    L = torch.linalg.cholesky(K)
+    fixed = L.detach() if made is rows_gradient else L  # u = Lv: what stays put is u, or v
+    half = torch.linalg.solve_triangular(L, cross, upper=False)
+    w = fixed.mT @ torch.cholesky_solve(cross, L)
+    a, h = (q.m[:, None, :] @ w).squeeze(1), (w * (q.covariance() @ w)).sum(1)
+    total = (A * a + 0.5 * B * h + D * (kappa - half.square().sum(1))).sum()
+    by_K, by_cross, by_kappa = torch.autograd.grad(total, (K, cross, kappa))
+    L = L.detach()
+    gram = L.mT @ (0.5 * (by_K + by_K.mT)) @ L
+    torch.testing.assert_close(found.gram, gram, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(found.cross, L.mT @ by_cross, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(found.kappa, by_kappa)
+
+
+def test_posterior_on_a_device_keeps_epsilon(prior):
+    q = Posterior(prior, Whitened.from_sites(*random_sites()), 0.01).to(torch.device("cpu"))
+    assert q.epsilon == 0.01
 
 
 def test_posterior_on_a_device_leaves_the_graph_behind(prior):

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from cavity import predict
-from cavity.inference import EP
+from cavity.inducing import Posterior
+from cavity.inference import EP, VI, PlainVI
+from cavity.inference.vi import EPSILON
 from tests.problems import converge, random_problem
 from tests.reference import oracle
 
@@ -111,3 +113,53 @@ def test_blocks_do_not_show(q, monkeypatch):
     assert [len(block) for block in predict._blocks(q, X)] == [7, 7]
     for a, b in zip(whole, (predict.log_probabilities(q, X), *predict.uncertainty(q, X)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+# --- With a share of labels taken for random ---
+
+
+def with_epsilon(q, epsilon):
+    return Posterior(q.prior, q.whitened, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [EPSILON, 0.3])
+def test_epsilon_mixes_the_probabilities_with_equal_ones(q, epsilon):
+    p, mixed = (np.exp(predict.log_probabilities(with_epsilon(q, e), NEW)) for e in (0.0, epsilon))
+    np.testing.assert_allclose(mixed, (1 - epsilon) * p + epsilon / 3, rtol=1e-12)
+    np.testing.assert_allclose(mixed.sum(1), 1, rtol=0, atol=1e-12)
+
+
+def test_no_class_is_less_likely_than_epsilon_allows():
+    """Where p itself is 0 to the last digit."""
+    mean, var = torch.tensor([[0.0], [-1e100], [-50.0]], dtype=torch.float64), torch.ones(3, 1).double()
+    log_p = predict._log_p(mean, var, EPSILON)
+    np.testing.assert_allclose(log_p[1:, 0], math.log(EPSILON / 3), rtol=1e-12)
+    np.testing.assert_allclose(log_p[0, 0], math.log1p(-EPSILON * 2 / 3), rtol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [EPSILON, 0.3])
+def test_uncertainty_with_epsilon(q, epsilon):
+    """Total is the entropy of the mixed probabilities; random labels are aleatoric."""
+    found = predict.uncertainty(with_epsilon(q, epsilon), NEW)
+    p = np.exp(predict.log_probabilities(with_epsilon(q, epsilon), NEW))
+    np.testing.assert_allclose(found.total, -(p * np.log(p)).sum(1), rtol=1e-10)
+    np.testing.assert_allclose(found.aleatoric + found.epistemic, found.total, rtol=0, atol=1e-15)
+    assert (found.epistemic >= 0).all()
+    assert (found.aleatoric > predict.uncertainty(q, NEW).aleatoric).all()
+
+
+@pytest.mark.parametrize("method", [VI, PlainVI])
+def test_predictions_of_vi_include_epsilon(method):
+    """At the prior, far from all points, the probabilities are those of the prior mixed with equal ones."""
+    prior = PROBLEM.prior()
+    q = method().posterior(prior, method().init(prior, PROBLEM.data().own_weight, 18))
+    far = torch.full((1, 2), 1e3, dtype=torch.float64)
+    var = (PROBLEM.variance + PROBLEM.noise)[None]
+    p = np.exp(oracle.log_class_probabilities(np.zeros((1, 3)), var))
+    expected = (1 - EPSILON) * p + EPSILON / 3
+    np.testing.assert_allclose(np.exp(predict.log_probabilities(q, far)), expected, rtol=1e-10)
+    assert np.abs(p - expected).max() > 1e-6
+
+
+def test_predictions_of_ep_do_not(q):
+    assert q.epsilon == 0.0
