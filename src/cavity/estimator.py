@@ -67,7 +67,7 @@ MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 def _forgets_rows(classifier: GPClassifier) -> bool:
     if classifier.method != "sep":
         raise AttributeError(
-            f"method={classifier.method!r} keeps something of every row; partial_fit needs method='sep'"
+            f"method={classifier.method!r} cannot learn from rows that it sees once; partial_fit needs method='sep'"
         )
     return True
 
@@ -76,12 +76,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     """Gaussian process classifier for any number of classes, by expectation propagation with inducing points.
 
     Every class has a latent function with a Gaussian process prior; the label is the class whose function, plus
-    noise, is largest. The functions are summarised by their values at M inducing points per class, whose posterior EP
-    or stochastic EP approximates; length-scales, variances, noise and the points themselves are learned by maximising
-    log Z_q, an estimate of the marginal likelihood.
+    noise, is largest. The functions are summarised by their values at M inducing points per class, whose posterior EP,
+    stochastic EP or one of their rivals approximates; length-scales, variances, noise and the points themselves are
+    learned by maximising log Z_q, an estimate of the marginal likelihood.
 
     Args:
-        method: "sep" keeps one site per class, so memory does not grow with the rows; "ep" keeps one per row and class.
+        method: "sep" keeps one site per class, so memory does not grow with the rows; "ep" keeps one per row and class;
+            "gfitc" runs EP on the latent values themselves, on all rows; "vi" maximises a lower bound of the evidence.
         kernel: a `cavity.kernels.Kernel`; `RBF()` by default. Length-scales are in units of the scaled inputs.
         noise: start value of the latent noise variance, a float or (C,).
         n_inducing: M, or a share of the training rows as a float in (0, 1].
@@ -103,11 +104,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         max_epochs: passes over the rows, at most; "auto" chooses by the number of rows.
         max_seconds: training time, at most.
         tol: training stops when log Z_q per row rises by less than this an epoch.
-        optimizer: "adam" with a falling rate; "paper", the authors' adaptive rates; "lbfgs", for `updates="outer"`.
+        optimizer: "adam" with a falling rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
+            adaptive rates for EP and SEP, L-BFGS for GFITC, and for VI on hyper-parameters and q(u) at once.
         learning_rate: of the optimizer; None for its default.
-        damping: share of the new value in an update of a site; None chooses.
-        updates: "inner" (one EP sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
-            gradient) or "outer" (EP converges before each step).
+        damping: share of the new value in an update of a site, or the length of VI's natural-gradient step; None
+            chooses.
+        updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
+            gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU where there is one), "cpu", "cuda", …
         dtype: of the inputs and of k(Z, X); all factorisations are float64.
         random_state: seed of the inducing points and of the order of mini-batches.
@@ -120,7 +123,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         noise_: latent noise variances, (C,).
         inducing_points_: (C, M, D), in units of X.
         posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
-        log_marginal_likelihood_: log Z_q of the training rows.
+        log_marginal_likelihood_: log Z_q of the training rows; for VI the bound.
         history_: one dict an epoch: objective (None where only sites move), seconds, learning rate, damping, and what
             went wrong if anything did.
         n_iter_: epochs run.
@@ -194,12 +197,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """The settings of the paper's authors, from their program where it differs from the paper's text.
 
         Standardised inputs; variance and noise start at 1, length-scales at √(median distance); inducing points at
-        random rows, drawn for each class; all rows at once; damping 0.5, times 0.99 an iteration; a rate for each
-        parameter that grows by 2 % or halves with the sign of its gradient; 249 steps; no priors. As in their
-        program, rates of length-scales follow the sign of the sum of all their gradients (docs/paper-settings.md).
+        random rows, drawn for each class; all rows at once; no priors. EP and SEP: damping 0.5, times 0.99 an
+        iteration; a rate for each parameter that grows by 2 % or halves with the sign of its gradient; 249 steps. As in
+        their program, rates of length-scales follow the sign of the sum of all their gradients. GFITC and VI: 250
+        iterations of L-BFGS, for VI over q(u) as well (docs/paper-settings.md).
 
         Args:
-            method: "ep" or "sep".
+            method: "ep", "sep", "gfitc" or "vi".
             n_inducing: M, or a share of the training rows.
             changes: other arguments of the constructor.
 
