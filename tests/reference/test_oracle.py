@@ -202,9 +202,8 @@ def test_integer_weights_equal_repeated_rows(wine, fewer_points, method, max_swe
 
 
 @pytest.mark.parametrize("method", ["ep", "sep"])
-@pytest.mark.parametrize("max_sweeps", [3, 2000])
-def test_integer_weights_of_fixed_sites_equal_repeated_rows(wine, fewer_points, method, max_sweeps):
-    rows, copies, weights, (a, b) = weighted_and_repeated(wine, fewer_points, method, max_sweeps)
+def test_integer_weights_of_fixed_sites_equal_repeated_rows(wine, fewer_points, method):
+    rows, copies, weights, (a, b) = weighted_and_repeated(wine, fewer_points, method, max_sweeps=3)
     moved = {name: value + 0.05 for name, value in fewer_points.items()}
     for log_z, extra in ((oracle.log_z_fixed_sites, ()), (oracle.log_z_fixed_cavities, (fewer_points,))):
         weighted = log_z(moved, *rows, a.sites, *extra, weights=weights)
