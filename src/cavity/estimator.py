@@ -40,6 +40,7 @@ from cavity.settings import (
     Choice,
     check_arguments,
     inducing_count,
+    make_lbfgs,
     make_optimiser,
     make_plan,
     prior_spec,
@@ -346,10 +347,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         try:
             if not model.learned:
                 trained = trainer.infer()
-            elif choice.optimizer == "lbfgs":
-                trained = train_lbfgs(trainer)
             else:
-                trained = trainer.train(make_optimiser(choice, model))
+                lbfgs = make_lbfgs(choice, model)
+                trained = train_lbfgs(trainer, lbfgs) if lbfgs else trainer.train(make_optimiser(choice, model))
         except FactorisationError as error:
             raise trainer.failure(error) from error
         return scaler, model, trained

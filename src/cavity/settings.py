@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
-from cavity.training import Adam, AdaptiveRate, Model, Optimiser, Plan
+from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimiser, Plan
 
 # How these were chosen: docs/defaults.md.
 PRIORS: dict[str, Any] = {
@@ -24,8 +24,10 @@ EPOCHS = 250
 BATCH_SIZE = 500
 STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
 RATE, BATCH_RATE = 0.05, 0.02
+DAMPING = {"ep": 0.5, "sep": 0.5, "gfitc": 0.5, "vi": 0.25}
 BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.03}
 PAPER_STEPS = {"ep": 249, "sep": 249, "gfitc": 250, "vi": 250}
+PAPER_MEMORY = 5  # of L-BFGS
 PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
 
 
@@ -65,11 +67,15 @@ PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 
 @dataclass(frozen=True)
 class Choice:
-    """What is left of the arguments once the size of the data is known."""
+    """What is left of the arguments once the size of the data is known.
+
+    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates.
+    """
 
     method: Method
     plan: Plan
     optimizer: str
+    climbs: bool
     learning_rate: float
     start: Start
 
@@ -86,17 +92,20 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
         max_epochs=_max_epochs(params["max_epochs"], n_rows, batch_size, learns),
         max_seconds=params["max_seconds"],
         tol=params["tol"],
-        damping=params["damping"] or (0.5 if is_full else BATCH_DAMPING[method]),
+        damping=params["damping"] or (DAMPING if is_full else BATCH_DAMPING)[method],
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
-        sweep_tol=1e-4 if learns else min(1e-9, max(params["tol"], 1e-12)),
+        sweep_tol=1e-4 if learns else min(1e-10, max(params["tol"], 1e-12)),
         final_sweeps=0 if is_paper or not is_full or not learns else 50,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
     start = PAPER_START if params["init"] == "paper" else START if is_full else BATCH_START
     rate = params["learning_rate"] or rates[0 if is_full else 1]
-    plain = method == "vi" and is_paper
-    return Choice(PlainVI() if plain else METHODS[method](), plan, _optimizer(params, is_full), rate, start)
+    optimizer = params["optimizer"]
+    if optimizer == "auto":
+        optimizer = "lbfgs" if _waits(params) else "adam"
+    inference = PlainVI() if method == "vi" and is_paper else METHODS[method]()
+    return Choice(inference, plan, optimizer, method in ("gfitc", "vi"), rate, start)
 
 
 def _waits(params: dict[str, Any]) -> bool:
@@ -104,25 +113,25 @@ def _waits(params: dict[str, Any]) -> bool:
     return params["updates"] == "outer" or params["method"] == "gfitc"
 
 
-def _optimizer(params: dict[str, Any], is_full: bool) -> str:
-    """The paper has L-BFGS for its rivals on all rows, Adam on batches."""
-    name = params["optimizer"]
-    if name == "auto":
-        return "lbfgs" if _waits(params) else "adam"
-    return "lbfgs" if name == "paper" and is_full and params["method"] in ("gfitc", "vi") else name
+def make_lbfgs(choice: Choice, model: Model) -> LBFGS | None:
+    """How to run L-BFGS, where the plan is for it; a unit of the authors' log(1/ℓ²) is half a unit of log ℓ."""
+    if choice.optimizer == "lbfgs":
+        return LBFGS(model.spread({}, 1.0))
+    if choice.optimizer == "paper" and choice.climbs and choice.plan.batch_size is None:
+        return LBFGS(model.spread({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
+    return None
 
 
 def make_optimiser(choice: Choice, model: Model) -> Optimiser:
-    """The optimiser that goes with the plan.
+    """The optimiser that makes one step at a time.
 
     The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
     """
-    rate = choice.learning_rate
-    if choice.optimizer == "paper" and choice.plan.batch_size is None:
-        by_kind = {"lengthscale": 0.25}
-        scale = model.spread(by_kind, 1.0)
+    rate, is_paper = choice.learning_rate, choice.optimizer == "paper"
+    if is_paper and choice.plan.batch_size is None:
+        scale = model.spread({"lengthscale": 0.25}, 1.0)
         return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
-    return Adam(model.spread({}, rate), decay=choice.optimizer != "paper")
+    return Adam(model.spread({}, rate), decay=not is_paper)
 
 
 def prior_spec(priors: Any) -> dict[str, Any]:

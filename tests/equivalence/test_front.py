@@ -69,10 +69,10 @@ def test_integer_weights_equal_copies(method, scaling):
 def test_integer_weights_equal_copies_that_are_not_merged(method, monkeypatch):
     """Large sets are not searched for equal rows; then the methods themselves must count."""
     weight = np.arange(len(X)) % 3 + 1
-    weighted = inferring(method, inducing_points=X[:6], scaling="standard").fit(X, y, sample_weight=weight)
+    settings = {"inducing_points": X[:6], "scaling": "standard", "max_epochs": 400, "tol": 0.0}
+    weighted = inferring(method, **settings).fit(X, y, sample_weight=weight)
     monkeypatch.setattr("cavity.front.MERGE_ROWS", 0)
-    copies = inferring(method, inducing_points=X[:6], scaling="standard")
-    copies.fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    copies = inferring(method, **settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.predict_proba(NEW), copies.predict_proba(NEW), rtol=0, atol=1e-10)
 
 

@@ -60,11 +60,13 @@ class Method(Protocol):
     """A method improves its state at fixed hyper-parameters, and scores the hyper-parameters at a fixed state.
 
     `keeps_rows`: whether the state holds something of every row. `learns_q`: whether the state is a vector that the
-    optimiser moves together with the hyper-parameters.
+    optimiser moves together with the hyper-parameters. `mixes`: whether mixing the last few sweeps finds the fixed
+    point sooner.
     """
 
     keeps_rows: bool
     learns_q: bool
+    mixes: bool
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """The state before any data; `own_weight` sums the weights of each class's rows."""

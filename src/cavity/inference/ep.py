@@ -24,6 +24,7 @@ class EP:
 
     keeps_rows = True
     learns_q = False
+    mixes = True
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""

@@ -32,6 +32,7 @@ class GFITC:
 
     keeps_rows = True
     learns_q = False
+    mixes = True
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""

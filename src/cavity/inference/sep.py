@@ -32,6 +32,7 @@ class SEP:
 
     keeps_rows = False
     learns_q = False
+    mixes = False  # tied sites creep along a curve: jumps miss it
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
         """No site yet: q is the prior."""

@@ -70,6 +70,7 @@ class VI:
 
     keeps_rows = False
     learns_q = False
+    mixes = True
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> VIState:
         """q is the prior."""
@@ -123,6 +124,7 @@ class PlainVI:
 
     keeps_rows = False
     learns_q = True
+    mixes = True
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Tensor:
         """q is the prior."""

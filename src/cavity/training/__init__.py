@@ -2,13 +2,14 @@
 
 from cavity.training.history import History, Record
 from cavity.training.hyper import HyperPrior, Model
-from cavity.training.lbfgs import train_lbfgs
+from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import Plan, Trained, Trainer, TrainingError
 from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
 from cavity.training.start import median_distance, start_inducing, start_model
 from cavity.training.stream import Stream
 
 __all__ = [
+    "LBFGS",
     "Adam",
     "AdaptiveRate",
     "History",

@@ -18,6 +18,7 @@ from cavity.data import ArrayData
 from cavity.inducing import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
+from cavity.training.fixed_point import fixed_point
 from cavity.training.history import Clock, History, Record
 from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Optimiser
@@ -118,15 +119,15 @@ class Trainer:
     def infer(self) -> Trained:
         """No hyper-parameter to learn: sweeps to the fixed point."""
         theta, state = self.start()
-        prior = self._prior(theta)
-        rows = self._all_rows(prior)
-        for epoch in range(1, self.plan.max_epochs + 1):
-            old, state = state, self._sweep(prior, rows, state, self.plan.damping)
-            change = self.method.change(old, state)
-            self.note(epoch, None, 0.0, change=change)
-            if change < self.plan.sweep_tol or self.clock.is_over():
-                break
-        return self.finish(theta, state, epoch)
+        epochs = 0
+
+        def note(sweeps: int, change: float) -> None:
+            nonlocal epochs
+            epochs = sweeps
+            self.note(sweeps, None, 0.0, change=change)
+
+        state = self.converge(self._prior(theta), state, self.plan.max_epochs, note)
+        return self.finish(theta, state, epochs)
 
     def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
         """The fixed point at the last θ, if the plan asks for it, and q(u) there."""
@@ -152,14 +153,21 @@ class Trainer:
         record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
         self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **more)
 
-    def converge(self, prior: Prior, state: Any, max_sweeps: int) -> Any:
-        """Sweeps at fixed hyper-parameters, until the sites move by less than the tolerance."""
+    def converge(
+        self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
+    ) -> Any:
+        """Sweeps at fixed hyper-parameters, until q moves by less than the tolerance."""
         rows = self._all_rows(prior)
-        for _ in range(max_sweeps):
-            old, state = state, self._sweep(prior, rows, state, self._damping(0))
-            if self.method.change(old, state) < self.plan.sweep_tol or self.clock.is_over():
-                break
-        return state
+        return fixed_point(
+            lambda state: self._sweep(prior, rows, state, self._damping(0)),
+            self.method.change,
+            state,
+            max_sweeps,
+            self.plan.sweep_tol,
+            self.method.mixes,
+            self.clock.is_over,
+            note,
+        )
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
         """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""

@@ -9,7 +9,7 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorisationError
-from cavity.training import Adam, TrainingError, train_lbfgs
+from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
 from tests.problems import PLAN, random_problem, trainer
 
@@ -312,12 +312,16 @@ def test_max_seconds_ends_inference_and_final_sweeps():
 # --- L-BFGS ---
 
 
+def lbfgs(run, memory=20):
+    return train_lbfgs(run, LBFGS(run.model.spread({}, 1.0), memory))
+
+
 @METHODS
 def test_lbfgs_improves_log_z(method):
     plan = replace(PLAN, updates="outer", max_epochs=3, tol=1e-4, sweep_tol=1e-6)
     run = trainer(method(), PROBLEM, plan)
     start = trainer(method(), PROBLEM, replace(PLAN, max_epochs=1000, sweep_tol=1e-9), learned=(False, False)).infer()
-    found = train_lbfgs(run)
+    found = lbfgs(run)
     assert found.log_z > start.log_z + 1.0
     objectives = [record["objective"] for record in found.history.records]
     assert found.log_z == pytest.approx(max(objectives), abs=1e-3)
@@ -326,14 +330,28 @@ def test_lbfgs_improves_log_z(method):
 def test_lbfgs_steps_back_from_a_failure():
     broken = failing(EP, "objective", lambda call: call == 3)
     run = trainer(broken, PROBLEM, replace(PLAN, updates="outer", max_epochs=6, tol=1e-6, outer_sweeps=300))
-    found = train_lbfgs(run)
+    found = lbfgs(run)
     assert sum("rejected a step" in str(record["event"]) for record in found.history.records) == 1
     first = found.history.records[0]["objective"]
     assert found.log_z > first + 1.0
 
 
+def test_lbfgs_in_other_units_climbs_the_same_hill():
+    """Another scale of the variables is another path: the first step differs, the top does not."""
+    plan = replace(PLAN, updates="outer", max_epochs=400, tol=1e-9, sweep_tol=1e-9, outer_sweeps=300)
+    runs = [trainer(EP(), PROBLEM, plan, learned=(True, False)) for _ in range(2)]
+    units = [run.model.spread({"lengthscale": length}, 1.0) for run, length in zip(runs, (1.0, 0.5), strict=True)]
+    spec = {"lengthscale": (None, 0.5), "variance": (None, 0.5), "noise": (None, 0.5)}  # one top
+    for run in runs:
+        run.hyper_prior = HyperPrior(run.model, spec)
+    a, b = (train_lbfgs(run, LBFGS(unit)) for run, unit in zip(runs, units, strict=True))
+    torch.testing.assert_close(a.theta, b.theta, rtol=0, atol=1e-3)
+    second = [run.history.records[1]["objective"] for run in runs]
+    assert second[0] != second[1]
+
+
 def test_lbfgs_stops_in_time():
     plan = replace(PLAN, updates="outer", max_epochs=10_000, max_seconds=0.2, tol=0.0)
     started = time.perf_counter()
-    train_lbfgs(trainer(EP(), PROBLEM, plan))
+    lbfgs(trainer(EP(), PROBLEM, plan))
     assert time.perf_counter() - started < 5.0

@@ -1,0 +1,113 @@
+"""Sweeps at fixed hyper-parameters until q stands still, in far fewer sweeps than plain repetition takes.
+
+What moves all classes alike hardly changes the likelihood, so repeated sweeps creep along it. Anderson's mixing sees
+the direction from the last few sweeps and jumps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cavity.numerics.limits import tiny
+from cavity.numerics.linalg import FactorisationError
+
+DEPTH = 8
+WORSE = 2.0  # times the change of the sweep before: the jump did harm
+PATIENCE, REST = 60, 20  # sweeps without progress; plain sweeps after them, first of all
+
+
+class Anderson:
+    """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        self._depth = depth
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew."""
+        self._values: list[Tensor] = []
+        self._residuals: list[Tensor] = []
+
+    def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
+        """Where to go on from x, given g(x); `scale`, taken up when starting anew, makes its entries comparable."""
+        if not self._values:
+            self._scale = scale
+        self._values = [*self._values[-self._depth :], gx]
+        self._residuals = [*self._residuals[-self._depth :], (gx - x) * self._scale]
+        if len(self._values) == 1:
+            return gx
+        steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
+        normal = falls @ falls.mT
+        ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
+        normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
+        share = torch.linalg.solve_ex(normal, falls @ self._residuals[-1])[0]
+        return gx - share @ steps
+
+
+def fixed_point(
+    sweep: Callable[[Any], Any],
+    change: Callable[[Any, Any], float],
+    state: Any,
+    max_sweeps: int,
+    tol: float,
+    mixes: bool,
+    is_over: Callable[[], bool],
+    note: Callable[[int, float], None] | None = None,
+) -> Any:
+    """The state that a sweep changes by less than `tol`, or the last one.
+
+    A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
+    """
+    mixing, safe, last = Anderson(), state, math.inf
+    least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
+    for done in range(1, max_sweeps + 1):
+        try:
+            new = sweep(state)
+            moved = change(state, new)
+        except FactorisationError:
+            if state is safe:
+                raise
+            moved = math.inf
+        if state is not safe and not moved <= WORSE * last:
+            mixing.forget()
+            state, last = safe, math.inf
+            continue
+        if note is not None:
+            note(done, moved)
+        safe, last = new, moved
+        if moved < tol or is_over():
+            break
+        least, stale = (moved, 0) if moved < least else (least, stale + 1)
+        if stale > PATIENCE and plain == 0:
+            mixing.forget()
+            plain, rest, least, stale = rest, 2 * rest, math.inf, 0
+        state = new if plain else _mixed(mixing, state, new)
+        plain = max(plain - 1, 0)
+    return safe
+
+
+def _mixed(mixing: Anderson, old: Any, new: Any) -> Any:
+    """The state to go on from, mixed in the tensors that the sweep has changed."""
+    pairs = [(a, b) for a, b in zip(_leaves(old), _leaves(new), strict=True) if a is not b]
+    if not pairs:
+        return new
+    x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
+    scale = torch.cat([torch.ones_like(b).reshape(-1) / b.abs().max().clamp_min(1.0) for _, b in pairs])
+    mixed = mixing.mix(x, gx, scale).split([b.numel() for _, b in pairs])
+    by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
+    return _replaced(new, by_id)
+
+
+def _leaves(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in _leaves(part)]
+
+
+def _replaced(state: Any, by_id: dict[int, Tensor]) -> Any:
+    if isinstance(state, Tensor):
+        return by_id.get(id(state), state)
+    return type(state)._make(_replaced(part, by_id) for part in state)
