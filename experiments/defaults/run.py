@@ -72,7 +72,7 @@ CANDIDATES: dict[str, tuple[float, float, float, dict[str, Any]]] = {
 # the rivals from the same start with the same priors: how to move q and the hyper-parameters
 RIVALS: dict[str, tuple[float, float, float, dict[str, Any]]] = {
     "EP, the default": (1.5, 10.0, 0.01, {}),
-    "GFITC, L-BFGS": (1.5, 10.0, 0.01, {"method": "gfitc"}),
+    "GFITC, L-BFGS": (1.5, 10.0, 0.01, {"method": "gfitc", "max_epochs": 250}),
     "GFITC, L-BFGS, 50 iterations": (1.5, 10.0, 0.01, {"method": "gfitc", "max_epochs": 50}),
     "VI, natural gradient, Adam 0.05": (1.5, 10.0, 0.01, {"method": "vi"}),
     "VI, natural gradient, Adam 0.1": (1.5, 10.0, 0.01, {"method": "vi", "learning_rate": 0.1}),

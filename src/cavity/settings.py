@@ -21,6 +21,7 @@ PRIORS: dict[str, Any] = {
 }
 FULL_BATCH_ROWS = 2000
 EPOCHS = 250
+LBFGS_EPOCHS = 50  # each an iteration
 BATCH_SIZE = 500
 STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
 RATE, BATCH_RATE = 0.05, 0.02
@@ -89,7 +90,7 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     plan = Plan(
         updates="outer" if _waits(params) else params["updates"],
         batch_size=batch_size,
-        max_epochs=_max_epochs(params["max_epochs"], n_rows, batch_size, learns),
+        max_epochs=_max_epochs(params, n_rows, batch_size),
         max_seconds=params["max_seconds"],
         tol=params["tol"],
         damping=params["damping"] or (DAMPING if is_full else BATCH_DAMPING)[method],
@@ -148,13 +149,13 @@ def _batch_size(params: dict[str, Any], n_rows: int) -> int | None:
     return None if size is None or size >= n_rows else int(size)
 
 
-def _max_epochs(max_epochs: int | str, n_rows: int, batch_size: int | None, learns: bool) -> int:
-    if max_epochs != "auto":
-        return int(max_epochs)
-    if not learns:
+def _max_epochs(params: dict[str, Any], n_rows: int, batch_size: int | None) -> int:
+    if params["max_epochs"] != "auto":
+        return int(params["max_epochs"])
+    if not (params["learn_kernel"] or params["learn_inducing"]):
         return 5000
     if batch_size is None:
-        return EPOCHS
+        return LBFGS_EPOCHS if _waits(params) and params["optimizer"] in ("auto", "lbfgs") else EPOCHS
     return max(1, math.ceil(STEPS * batch_size / n_rows))
 
 
