@@ -8,7 +8,7 @@ a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,9 +20,11 @@ from scipy.cluster.vq import kmeans2
 from torch import Tensor
 
 from cavity.kernels import Kernel, Params
+from cavity.kernels.base import Anchored
 from cavity.numerics.limits import floor_positive, least_diagonal
 from cavity.numerics.linalg import cholesky, columns_squared, inverse_lower, sum_to, symmetrise
 
+KERNEL = "kernel."  # before the names of the kernel's parameters
 KMEANS_ROWS = 5_000  # at least; more inducing points take more
 ROWS_PER_CENTRE = 20
 LLOYD_STEPS = 5
@@ -31,6 +33,7 @@ LLOYD_STEPS = 5
 class Rows(NamedTuple):
     """The prior at the rows of one batch: W = L⁻¹k(Z,X) and the FITC conditional variance s (eq. 5)."""
 
+    X: Float[Tensor, "B D"]
     cross: Float[Tensor, "_ M B"]
     kappa: Float[Tensor, "_ B"]
     W: Float[Tensor, "_ M B"]
@@ -68,21 +71,33 @@ class Prior:
     Z: Float[Tensor, "_ M D"]
     n_classes: int
     dtype: torch.dtype = torch.float64
+    _whitened: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
 
     @cached_property
-    def K(self) -> Tensor:
-        """k(Z,Z) + noise · I, with no jitter; part of the autograd graph."""
-        gram = self.kernel.gram(self.params, self.Z)
-        noise = torch.exp(self.log_noise)[:, None].expand(-1, gram.shape[-1])
-        return gram + torch.diag_embed(noise)
+    def anchored(self) -> Anchored:
+        """The kernel at these parameters and inducing points."""
+        return self.kernel.anchor(self.params, self.Z, self.dtype)
+
+    @cached_property
+    def noise(self) -> Float[Tensor, "_"]:
+        """The latent noise variance of each class."""
+        return torch.exp(self.log_noise)
+
+    @cached_property
+    def K(self) -> Float[Tensor, "_ M M"]:
+        """k(Z,Z) + noise · I, with no jitter."""
+        gram = self.anchored.gram
+        K = gram.expand(max(len(gram), len(self.noise)), -1, -1).clone()
+        K.diagonal(dim1=-2, dim2=-1).add_(self.noise[:, None])
+        return K
 
     @cached_property
     def _factor(self) -> tuple[Tensor, Tensor]:
-        K = self.K.detach()
+        K = self.K.clone()
         diagonal = K.diagonal(dim1=-2, dim2=-1)
-        noise = torch.exp(self.log_noise.detach())[:, None]
-        missing = (least_diagonal(self.dtype) * diagonal.mean(-1, keepdim=True) - noise).clamp_min(0.0)
-        return cholesky(K + torch.diag_embed(missing.expand_as(diagonal)))
+        missing = least_diagonal(self.dtype) * diagonal.mean(-1, keepdim=True) - self.noise[:, None]
+        diagonal.add_(missing.clamp_min(0.0))
+        return cholesky(K)
 
     @property
     def L(self) -> Tensor:
@@ -99,21 +114,24 @@ class Prior:
         """The largest jitter that a failing factorisation needed."""
         return float(self._factor[1].max())
 
-    def rows(self, X: Float[Tensor, "B D"], dtype: torch.dtype | None = None) -> Rows:
-        """The blocks of a batch (eqs. 4 and 5); `dtype` where k(Z, X) is to have another than the prior's."""
-        cross, kappa = self._blocks(X, self.dtype if dtype is None else dtype)
-        W = torch.matmul(self.L_inverse, cross.detach())
-        s = kappa.detach() - columns_squared(W)
-        return Rows(cross, kappa, W, floor_positive(s, kappa.detach(), self.dtype).expand(self.n_classes, -1))
+    @cached_property
+    def _exact(self) -> Anchored:
+        is_exact = self.dtype == self.Z.dtype
+        return self.anchored if is_exact else self.kernel.anchor(self.params, self.Z, self.Z.dtype)
 
-    def _blocks(self, X: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        params = {name: value.to(dtype) for name, value in self.params.items()}
-        cross = self.kernel.cross(params, self.Z.to(dtype), X[None].to(dtype)).to(self.Z.dtype)
-        kappa = self.kernel.diag(self.params, X[None].to(self.Z.dtype)) + torch.exp(self.log_noise)[:, None]
-        return cross, kappa
+    def rows(self, X: Float[Tensor, "B D"], exact: bool = False) -> Rows:
+        """The blocks of a batch (eqs. 4 and 5); `exact`: k(Z, X) in double precision whatever the training."""
+        anchored = self._exact if exact else self.anchored
+        cross = anchored.cross(X)
+        W = torch.matmul(self.L_inverse, cross)
+        kappa = anchored.diag(X) + self.noise[:, None]
+        s = floor_positive(kappa - columns_squared(W), kappa, self.dtype)
+        return Rows(X, cross, kappa, W, s.expand(self.n_classes, -1))
 
     def whiten(self, T: Float[Tensor, "C M M"], t: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Natural parameters of sites, from u-space: LᵀTL and Lᵀt."""
+        if self._whitened and self._whitened[0][0] is T:
+            return self._whitened[0][1:]
         L = self.L
         return symmetrise(L.mT @ T @ L), torch.matmul(t[:, None, :], L).squeeze(-2)
 
@@ -122,18 +140,18 @@ class Prior:
         L_inverse = self.L_inverse
         return symmetrise(L_inverse.mT @ S @ L_inverse), torch.matmul(r[:, None, :], L_inverse).squeeze(-2)
 
-    def pull_back(self, rows: Rows, gradient: Gradient, leaf: Tensor) -> Tensor:
-        """The gradient with respect to `leaf`, the tensor that all hyper-parameters are views of.
+    def knows(self, T: Tensor, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> None:
+        """Whitening T gives S and r: found on the way, two products saved."""
+        self._whitened[:] = [(T, S, r)]
 
-        Up to the kernel blocks it is closed-form; autograd runs through the kernel function alone.
-        """
-        L_inverse = self.L_inverse
-        gram = L_inverse.mT @ gradient.gram @ L_inverse
-        cross = torch.matmul(L_inverse.mT, gradient.cross)
-        pairs = zip((self.K, rows.cross, rows.kappa), (gram, cross, gradient.kappa), strict=True)
-        learned = [(block, sum_to(adjoint, block.shape)) for block, adjoint in pairs if block.requires_grad]
-        blocks, adjoints = [block for block, _ in learned], [adjoint for _, adjoint in learned]
-        return torch.autograd.grad(blocks, leaf, adjoints)[0] if learned else torch.zeros_like(leaf)
+    def pull_back(self, rows: Rows, gradient: Gradient) -> dict[str, Tensor]:
+        """The gradient by the hyper-parameters, from that by the kernel blocks of these rows."""
+        by_gram = self.L_inverse.mT @ gradient.gram @ self.L_inverse
+        by_cross = torch.matmul(self.L_inverse.mT, gradient.cross)
+        by_noise = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1) + gradient.kappa.sum(-1)
+        by_noise = self.noise * sum_to(by_noise, self.noise.shape)
+        by_params, by_Z = self.anchored.pull_back(rows.X, by_gram, by_cross, gradient.kappa)
+        return {"Z": by_Z, "log_noise": by_noise} | {KERNEL + name: by for name, by in by_params.items()}
 
 
 def sum_of_sites(
@@ -153,14 +171,20 @@ class Whitened(NamedTuple):
     @classmethod
     def from_sites(cls, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> Whitened:
         """Prior times sites: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
-        R, _ = cholesky(S + torch.eye(S.shape[-1], dtype=S.dtype, device=S.device))
-        R_inverse = inverse_lower(R)
+        P = S.clone()
+        P.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        R_inverse = inverse_lower(cholesky(P)[0])
         return cls(R_inverse, torch.matmul(R_inverse.mT, torch.matmul(R_inverse, r[..., None])).squeeze(-1))
 
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """Mean a and variance h of υᵀu for every row, and R⁻¹W."""
         V = torch.matmul(self.R_inverse, W)
         return torch.matmul(self.m[:, None, :], W).squeeze(-2), columns_squared(V), V
+
+    def gather(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The same a and h, and P⁻¹W: one product with the rows where both are needed."""
+        covW = torch.matmul(self.covariance(), W)
+        return torch.matmul(self.m[:, None, :], W).squeeze(-2), (W * covW).sum(-2), covW
 
     def log_normaliser(self, r: Float[Tensor, "C M"]) -> Tensor:
         """g(q) − g(prior) of each class (eq. 9), r being the linear part of the sites."""
@@ -169,10 +193,6 @@ class Whitened(NamedTuple):
     def covariance(self) -> Float[Tensor, "C M M"]:
         """P⁻¹."""
         return torch.matmul(self.R_inverse.mT, self.R_inverse)
-
-    def apply_covariance(self, V: Float[Tensor, "C M B"]) -> Float[Tensor, "C M B"]:
-        """P⁻¹W, from V = R⁻¹W."""
-        return torch.matmul(self.R_inverse.mT, V)
 
 
 def prior_mismatch(q: Whitened) -> Float[Tensor, "C M M"]:
@@ -192,11 +212,12 @@ def rows_gradient(
     """What the rows give to the gradient (the sum of eq. 10, or its batch estimate of eq. 12), whitened.
 
     The three (C, B) tensors are ∂ log Z by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s;
-    `covW` is P⁻¹W.
+    `covW` is P⁻¹W, and is overwritten.
     """
-    G, half = _by_columns(q, covW, W, by_mean, by_projection, by_var)
-    gram = torch.matmul(half - G, W.mT.expand(len(G), -1, -1))
-    return Gradient(symmetrise(gram), G - 2.0 * half, by_var)
+    half, W_by_rows = W * by_var[:, None, :], W.mT.expand(len(covW), -1, -1)
+    rest = _along_q(q, covW, by_mean, by_projection).sub_(half)
+    gram = symmetrise(torch.matmul(rest, W_by_rows)).neg_()
+    return Gradient(gram, rest.sub_(half), by_var)
 
 
 def whitened_gradient(
@@ -211,18 +232,17 @@ def whitened_gradient(
 
     dW = −Φ(L⁻¹ dK L⁻ᵀ) W, Φ taking the lower triangle and half of the diagonal.
     """
-    G, half = _by_columns(q, covW, W, by_mean, by_projection, by_var)
-    cross = G - 2.0 * half
-    lower = torch.matmul(cross, W.mT.expand(len(G), -1, -1)).tril()
+    half, W_by_rows = W * by_var[:, None, :], W.mT.expand(len(covW), -1, -1)
+    cross = _along_q(q, covW, by_mean, by_projection).sub_(half, alpha=2.0)
+    lower = torch.matmul(cross, W_by_rows).tril()
     return Gradient(-0.5 * (lower + lower.tril(-1).mT), cross, by_var)
 
 
-def _by_columns(
-    q: Whitened, covW: Tensor, W: Tensor, by_mean: Tensor, by_projection: Tensor, by_var: Tensor
-) -> tuple[Float[Tensor, "C M B"], Float[Tensor, "C M B"]]:
-    """The derivative by the columns of W along q's moments, and minus half of that along s."""
-    G = covW * by_projection[:, None, :] + q.m[:, :, None] * by_mean[:, None, :]
-    return G, W * by_var[:, None, :]
+def _along_q(
+    q: Whitened, covW: Float[Tensor, "C M B"], by_mean: Float[Tensor, "C B"], by_projection: Float[Tensor, "C B"]
+) -> Float[Tensor, "C M B"]:
+    """The derivative by the columns of W through q's moments, in the memory of covW."""
+    return covW.mul_(by_projection[:, None, :]).addcmul_(q.m[:, :, None], by_mean[:, None, :])
 
 
 @dataclass(frozen=True)
@@ -252,7 +272,7 @@ class Posterior:
 
         In double precision, whatever the training: a row's rounding errors depend on the rows beside it.
         """
-        rows = self.prior.rows(X, torch.float64)
+        rows = self.prior.rows(X, exact=True)
         a, h, _ = self.whitened.project(rows.W)
         return a, rows.s + h
 

@@ -132,7 +132,7 @@ def make_optimiser(choice: Choice, model: Model) -> Optimiser:
     if is_paper and choice.plan.batch_size is None:
         scale = model.spread({"lengthscale": 0.25}, 1.0)
         return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
-    return Adam(model.spread({}, rate), decay=not is_paper)
+    return Adam(rate, decay=not is_paper)
 
 
 def prior_spec(priors: Any) -> dict[str, Any]:

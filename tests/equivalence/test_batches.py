@@ -123,15 +123,14 @@ def average(found):
 def test_batches_of_vi_average_to_the_bound_and_its_gradient(method, weighted):
     """Over the equal batches of an epoch, in any order: the bound, the gradient by θ and, of PlainVI, by q."""
     model, data, made = weighted.model(), weighted.data(), method()
-    leaf = model.start().requires_grad_()
-    state = some_q(method, model.prior(leaf))
+    state = some_q(method, model.prior(model.start()))
 
     def of(batch):
-        prior = model.prior(leaf)
+        prior = model.prior(model.start())
         rows = prior.rows(batch.X)
         found = made.objective(prior, rows, state, batch)
         by_q = torch.zeros(1) if found.by_q is None else found.by_q
-        return found.log_z.detach(), prior.pull_back(rows, found.gradient, leaf), by_q
+        return found.log_z.detach(), model.join(prior.pull_back(rows, found.gradient)), by_q
 
     batches = list(data.shuffled(4, torch.Generator().manual_seed(0)))
     assert len(batches) == 4
@@ -205,7 +204,7 @@ def train_in_batches(monkeypatch=None):
     run = trainer(EP(), PROBLEM, plan)
     if monkeypatch is not None:
         monkeypatch.setattr(EP, "refresh", lambda self, prior, state, batches: state)
-    found = run.train(Adam(torch.full_like(run.model.start(), 0.05), decay=False))
+    found = run.train(Adam(0.05, decay=False))
     assert (found.theta - run.model.start()).abs().max() > 0.1
     return run.model.prior(found.theta), found.state
 
@@ -342,12 +341,11 @@ def test_shared_equals_per_class_with_equal_values(method, shared, data):
     results = []
     for flags in ((False, False), shared):
         model, made = equal.model(kernel=RBF([1.2, 0.8], 1.5), shared=flags), method()
-        leaf = model.start().requires_grad_()
-        prior = model.prior(leaf)
+        prior = model.prior(model.start())
         state = sweeps(made, prior, data, 4)
         rows = prior.rows(data.X)
         found = made.objective(prior, rows, state, data.full, True)
-        gradient = model.split(prior.pull_back(rows, found.gradient, leaf))
+        gradient = prior.pull_back(rows, found.gradient)
         results.append((found.log_z, state, gradient))
     (log_z, state, gradient), (log_z_shared, state_shared, gradient_shared) = results
     torch.testing.assert_close(log_z_shared, log_z, rtol=1e-11, atol=0)

@@ -34,11 +34,10 @@ def q_of(method, prior, state, data):
 
 def log_z_and_gradient(method, model, theta, state, data, exact=False):
     """log Z_q at a state, and its gradient by name."""
-    leaf = theta.detach().clone().requires_grad_()
-    prior = model.prior(leaf)
+    prior = model.prior(theta)
     rows = prior.rows(data.X)
     found = method.objective(prior, rows, state, data.full, exact)
-    gradient = model.split(prior.pull_back(rows, found.gradient, leaf))
+    gradient = prior.pull_back(rows, found.gradient)
     return float(found.log_z), {name: value.numpy() for name, value in gradient.items()}
 
 

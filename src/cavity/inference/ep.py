@@ -46,16 +46,15 @@ class EP:
         """log Z_q (eq. 9) and its gradient (eq. 10; eq. 12 for a batch) with fresh cavities."""
         sites = _of_batch(state, batch)
         q, r = _posterior(prior, rows, state, sites, batch)
-        mean, var, V = q.project(rows.W)
+        mean, var, covW = q.gather(rows.W)
         f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
-        covW = q.apply_covariance(V)
         weight = batch.scale * f.weight
-        gradient = _gradient(q, covW, rows, f, weight, batch)
-        gram = gradient.gram + prior_mismatch(q)
+        gram = prior_mismatch(q)
         if exact:
             gram = gram + _moment_mismatch(q, covW, f, weight, batch)
+        gradient = _gradient(q, covW, rows, f, weight, batch)
         log_z = q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
-        return Objective(log_z, gradient._replace(gram=gram))
+        return Objective(log_z, gradient._replace(gram=gradient.gram + gram))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""

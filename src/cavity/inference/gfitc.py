@@ -52,12 +52,12 @@ class GFITC:
         """
         on_u = _on_u(rows, state, batch)
         q, r = _posterior(rows, on_u, batch)
-        a, h, V = q.project(rows.W)
+        a, h, covW = q.gather(rows.W)
         f = _factors((a, h), rows, state, on_u, batch)
         by_mean = on_u.precision_mean - on_u.precision * a
         by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
         by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
-        gradient = rows_gradient(q, q.apply_covariance(V), rows.W, by_mean, by_projection, by_var)
+        gradient = rows_gradient(q, covW, rows.W, by_mean, by_projection, by_var)
         of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
         log_z = q.log_normaliser(r).sum() + (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
         return Objective(log_z, gradient._replace(gram=gradient.gram + prior_mismatch(q)))

@@ -41,10 +41,13 @@ class SEP:
 
     def update(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, damping: float) -> SEPState:
         """Replace the batch's share of the product by the batch's new sites, damped."""
-        T, t = prior.unwhiten(*self._batch_sites(prior, rows, state, batch))
-        share = _share(state, batch)
-        keep = 1.0 - damping * share
-        return state._replace(T=keep[:, None, None] * state.T + damping * T, t=keep[:, None] * state.t + damping * t)
+        S, r = self._batch_sites(prior, rows, state, batch)
+        old, old_r = prior.whiten(state.T, state.t)
+        T, t = prior.unwhiten(S, r)
+        keep = 1.0 - damping * _share(state, batch)
+        new = state._replace(T=_mixed(state.T, T, keep, damping), t=_mixed(state.t, t, keep, damping))
+        prior.knows(new.T, _mixed(old, S, keep, damping), _mixed(old_r, r, keep, damping))
+        return new
 
     def absorb(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch) -> SEPState:
         """Multiply in the sites of rows never seen before: nothing of them is in q yet, so q is their cavity."""
@@ -56,19 +59,18 @@ class SEP:
         """log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
         S, r = prior.whiten(state.T, state.t)
         q, (without, keep) = Whitened.from_sites(S, r), _cavity(S, r, state, 1.0)
-        mean, var, V = without.project(rows.W)
+        mean, var, covW = without.gather(rows.W)
         t = _tilted(mean, var, rows, batch)
-        covW = without.apply_covariance(V)
         weight = batch.scale * factor_weights(batch)
         by_mean, by_var = weight * t.by_mean, collect(weight * t.by_var, weight * t.by_var, batch.own)
         by_mean = collect(by_mean, -by_mean, batch.own)
-        gradient = rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var)
-        gram = gradient.gram + prior_mismatch(q)
+        gram = prior_mismatch(q)
         if exact:
             gram = gram + _moment_mismatch(q, without, covW, t, weight, batch, state.counts)
+        gradient = rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var)
         g_q, g_cavity = q.log_normaliser(r), without.log_normaliser(keep[:, None] * r)
         log_z = g_q.sum() + (state.counts * (g_cavity - g_q)).sum() + (weight * t.log_z).sum()
-        return Objective(log_z, gradient._replace(gram=gram))
+        return Objective(log_z, gradient._replace(gram=gradient.gram + gram))
 
     def refresh(self, prior: Prior, state: SEPState, batches: Iterable[Batch]) -> SEPState:
         """Nothing to do: no row is remembered."""
@@ -95,6 +97,11 @@ class SEP:
         other = new_site(t.omega, -t.by_mean, Cavity(mean, var, own_cavity.d))
         totals = [collect(weight * a, weight * b, batch.own) for a, b in zip(own, other, strict=True)]
         return sum_of_sites(rows.W, *totals)
+
+
+def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"], damping: float) -> Tensor:
+    """keep·old + damping·new, class by class."""
+    return torch.add(old * keep.view(-1, *[1] * (old.ndim - 1)), new, alpha=damping)
 
 
 def _share(state: SEPState, batch: Batch) -> Tensor:

@@ -96,9 +96,8 @@ class VI:
     def objective(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, exact: bool = False) -> Objective:
         """The bound (eq. 15), and its gradient with q fixed in whitened coordinates: the KL does not move."""
         q = Whitened.from_sites(*state)
-        a, h, V = q.project(rows.W)
+        a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        covW = q.apply_covariance(V)
         gradient = whitened_gradient(q, covW, rows.W, found.by_mean, 2.0 * found.by_var, found.by_var)
         return Objective(found.log_lik - kl_from_prior(q).sum(), gradient)
 
@@ -140,9 +139,8 @@ class PlainVI:
     def objective(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, exact: bool = False) -> Objective:
         """The bound (eq. 15), its gradient with q(u) fixed, and its gradient by q."""
         q = _whitened(prior, state)
-        a, h, V = q.project(rows.W)
+        a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        covW = q.apply_covariance(V)
         gradient = rows_gradient(q, covW, rows.W, found.by_mean, 2.0 * found.by_var, found.by_var)
         gradient = gradient._replace(gram=gradient.gram + prior_mismatch(q))
         return Objective(found.log_lik - kl_from_prior(q).sum(), gradient, _by_q(prior, rows, q, found))

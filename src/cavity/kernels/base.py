@@ -2,7 +2,8 @@
 
 A kernel is a description: which function, and start values if the user gave some. The numbers that training moves
 live apart, in a dictionary of `log_*` tensors whose first axis is the class axis (of length 1 where all classes share
-the kernel). Any differentiable `cross` and `diag` make a kernel: gradients reach it through autograd.
+the kernel). Any differentiable `cross`, `gram` and `diag` make a kernel: gradients reach it through autograd, unless
+its `anchor` knows better.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +20,48 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cavity.numerics.limits import LARGEST_PARAMETER
+from cavity.numerics.linalg import sum_to
 
 Params = dict[str, Tensor]
 
 
+class Slopes(NamedTuple):
+    """A gradient by the parameters of a kernel and by Z."""
+
+    by_params: Params
+    by_Z: Float[Tensor, "_ M D"]
+
+
+class Anchored(ABC):
+    """A kernel at fixed parameters and inducing points: k(Z, ·), made once and asked often."""
+
+    gram: Float[Tensor, "_ M M"]
+
+    @abstractmethod
+    def cross(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
+        """k(Z, X)."""
+
+    @abstractmethod
+    def diag(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ B"]:
+        """k(x, x)."""
+
+    @abstractmethod
+    def pull_back(
+        self,
+        X: Float[Tensor, "B D"],
+        by_gram: Float[Tensor, "C M M"],
+        by_cross: Float[Tensor, "C M B"],
+        by_diag: Float[Tensor, "C B"],
+    ) -> Slopes:
+        """The gradient of whatever has these derivatives by the blocks at X, which `cross` and `diag` saw last."""
+
+
 class Kernel(ABC):
     """A covariance function k(x, x')."""
+
+    def anchor(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> Anchored:
+        """k(Z, ·), its entries for other points in `dtype`."""
+        return Traced(self, params, Z, dtype)
 
     @abstractmethod
     def start(self, n_classes: int, n_features: int, lengthscale: float) -> Params:
@@ -50,6 +88,32 @@ class Kernel(ABC):
 
     def __mul__(self, other: Kernel) -> Kernel:
         return Product((self, other))
+
+
+class Traced(Anchored):
+    """Any differentiable kernel: autograd keeps the trace of its blocks."""
+
+    def __init__(self, kernel: Kernel, params: Params, Z: Tensor, dtype: torch.dtype) -> None:
+        self._kernel, self._dtype = kernel, dtype
+        self._params = {name: value.detach().requires_grad_() for name, value in params.items()}
+        self._Z = Z.detach().requires_grad_()
+        self._gram = kernel.gram(self._params, self._Z)
+        self.gram = self._gram.detach()
+
+    def cross(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
+        params = {name: value.to(self._dtype) for name, value in self._params.items()}
+        self._cross = self._kernel.cross(params, self._Z.to(self._dtype), X[None].to(self._dtype)).to(self._Z.dtype)
+        return self._cross.detach()
+
+    def diag(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ B"]:
+        self._diag = self._kernel.diag(self._params, X[None].to(self._Z.dtype))
+        return self._diag.detach()
+
+    def pull_back(self, X: Tensor, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> Slopes:
+        blocks, leaves = (self._gram, self._cross, self._diag), [*self._params.values(), self._Z]
+        adjoints = [sum_to(by, block.shape) for by, block in zip((by_gram, by_cross, by_diag), blocks, strict=True)]
+        found = torch.autograd.grad(blocks, leaves, adjoints, allow_unused=True, materialize_grads=True)
+        return Slopes(dict(zip(self._params, found, strict=False)), found[-1])
 
 
 def numbers(name: str, value: ArrayLike) -> NDArray[np.float64]:

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import Prior
+from cavity.inducing import KERNEL, Prior
 from cavity.kernels import Kernel
 
-KERNEL = "kernel."
 Q = "q"  # the state of a method whose q is learned like a hyper-parameter
 
 
@@ -45,6 +44,11 @@ class Model:
         sizes = [self.values[name].numel() for name in self.learned]
         parts = torch.split(theta, sizes) if sizes else ()
         return {n: part.view(self.values[n].shape) for n, part in zip(self.learned, parts, strict=True)}
+
+    def join(self, parts: dict[str, Tensor]) -> Float[Tensor, "P"]:
+        """The inverse of `split`: a vector like θ from its parts, 0 where one is missing."""
+        found = [parts[n] if n in parts else torch.zeros_like(self.values[n]) for n in self.learned]
+        return torch.cat([part.reshape(-1) for part in found]) if found else self.start()
 
     def with_q(self, q: Float[Tensor, "S"]) -> Model:
         """The same with q(u) in θ as well, after the hyper-parameters."""
@@ -78,26 +82,30 @@ class HyperPrior:
     """
 
     def __init__(self, model: Model, spec: dict[str, Any]) -> None:
-        self._model = model
+        logs = tuple(name for name in model.learned if kind(name) not in ("Z", Q))
+        self._model = replace(model, learned=logs)
         sides = {name: entry for name, entry in spec.items() if name != "spread"}
         medians = {name: math.log(entry[0]) for name, entry in sides.items() if entry[0] is not None}
-        given = model.spread(medians, math.nan)
-        self._mean = torch.where(given.isnan(), model.start(), given)
-        self._below = model.spread({name: entry[1] ** -2 for name, entry in sides.items()}, 0.0)
-        self._above = model.spread({name: entry[-1] ** -2 for name, entry in sides.items()}, 0.0)
-        self._pooled = [n for n in model.learned if kind(n) == "lengthscale"] if "spread" in spec else []
+        given = self._model.spread(medians, math.nan)
+        self._mean = torch.where(given.isnan(), self._model.start(), given)
+        self._below = self._model.spread({name: entry[1] ** -2 for name, entry in sides.items()}, 0.0)
+        self._above = self._model.spread({name: entry[-1] ** -2 for name, entry in sides.items()}, 0.0)
+        self._pooled = [n for n in logs if kind(n) == "lengthscale"] if "spread" in spec else []
         self._pooling = spec["spread"] ** -2 if self._pooled else 0.0
 
     def log_density(self, theta: Float[Tensor, "P"]) -> Tensor:
         """The log density, up to a constant."""
+        theta = theta[: len(self._mean)]
         away = theta - self._mean
         own = -0.5 * (self._precision(away) * away.square()).sum()
         return own - 0.5 * self._pooling * self._from_mean(theta).square().sum()
 
-    def gradient(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
-        """Its gradient."""
+    def add_gradient(self, theta: Float[Tensor, "P"], to: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
+        """`to` with the gradient at θ added, in place; inducing points come last in θ and are left alone."""
+        theta = theta[: len(self._mean)]
         away = theta - self._mean
-        return -self._precision(away) * away - self._pooling * self._from_mean(theta)
+        to[: len(theta)] -= self._precision(away) * away + self._pooling * self._from_mean(theta)
+        return to
 
     def _precision(self, away: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         return torch.where(away < 0, self._below, self._above)

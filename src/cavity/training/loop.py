@@ -171,20 +171,18 @@ class Trainer:
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
         """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""
-        leaf = theta.detach().requires_grad_()
-        prior = self.model.prior(leaf)
+        prior = self.model.prior(theta)
         rows = prior.rows(batch.X)
         state = self._state(theta, state)
         if self.plan.updates == "outer":
-            state = self.converge(self._prior(theta), state, self.plan.outer_sweeps)
+            state = self.converge(prior, state, self.plan.outer_sweeps)
         else:
             state = self.method.update(prior, rows, state, batch, self._damping(epoch) * self.scale)
         found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
-        gradient = prior.pull_back(rows, found.gradient, leaf) + self.hyper_prior.gradient(theta)
-        if found.by_q is not None:
-            gradient[-len(found.by_q) :] += found.by_q
+        parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
+        gradient = self.hyper_prior.add_gradient(theta, self.model.join(parts))
         objective = found.log_z + self.hyper_prior.log_density(theta)
-        if not (torch.isfinite(objective) and torch.isfinite(gradient).all()):
+        if not torch.isfinite(objective + gradient.sum()):
             raise FactorisationError("the objective or its gradient is not finite")
         return state, objective.detach(), gradient
 
@@ -245,7 +243,7 @@ class Trainer:
         return self.model.split(theta.detach()).get(Q, state)
 
     def _prior(self, theta: Tensor) -> Prior:
-        return self.model.prior(theta.detach())
+        return self.model.prior(theta)
 
     def _batches(self) -> Iterator[Batch]:
         if self.plan.batch_size is None:

@@ -8,8 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-from cavity.numerics.limits import tiny
+from torch.optim.adam import adam
 
 
 @runtime_checkable
@@ -32,19 +31,21 @@ class Adam:
     FINAL = 0.01
     BETAS = (0.9, 0.999)
 
-    def __init__(self, rate: Float[Tensor, "P"], decay: bool = True) -> None:
-        self._rate, self._decay = rate, decay
-        self._mean, self._square = torch.zeros_like(rate), torch.zeros_like(rate)
-        self._steps, self._scale = 0, 1.0
+    def __init__(self, rate: float, decay: bool = True) -> None:
+        self._rate, self._decay, self._scale = rate, decay, 1.0
+        self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
     def step(self, theta: Float[Tensor, "P"], gradient: Float[Tensor, "P"], progress: float) -> Float[Tensor, "P"]:
-        self._steps += 1
-        b1, b2 = self.BETAS
-        self._mean = torch.lerp(gradient, self._mean, b1)
-        self._square = torch.lerp(gradient.square(), self._square, b2)
-        bias1, bias2 = 1.0 - b1**self._steps, 1.0 - b2**self._steps
-        direction = (self._mean / bias1) / ((self._square / bias2).sqrt() + 1e-8)
-        return theta + self._now(progress) * self._scale * self._rate * direction
+        if self._moments is None:
+            count = torch.zeros((), dtype=torch.float32, device=theta.device)
+            self._moments = torch.zeros_like(theta), torch.zeros_like(theta), count
+        mean, square, count = self._moments
+        theta = theta.clone()
+        adam(
+            [theta], [gradient], [mean], [square], [], [count], fused=True, amsgrad=False, beta1=self.BETAS[0],
+            beta2=self.BETAS[1], lr=self._now(progress) * self.size(), weight_decay=0.0, eps=1e-8, maximize=True,
+        )  # fmt: skip
+        return theta
 
     def _now(self, progress: float) -> float:
         if not self._decay:
@@ -55,7 +56,7 @@ class Adam:
         self._scale *= 0.5
 
     def size(self) -> float:
-        return self._scale * float(self._rate.mean()) if len(self._rate) else 0.0
+        return self._scale * self._rate
 
 
 class AdaptiveRate:
@@ -88,8 +89,3 @@ class AdaptiveRate:
 
     def size(self) -> float:
         return float(self._rate.mean()) if len(self._rate) else 0.0
-
-
-def clip(gradient: Float[Tensor, "P"], largest: float) -> Float[Tensor, "P"]:
-    """`gradient`, shortened to norm `largest` where it is longer."""
-    return gradient * (largest / gradient.norm().clamp_min(tiny(gradient))).clamp_max(1.0)

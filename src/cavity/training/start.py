@@ -7,11 +7,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from cavity.inducing import choose_inducing
+from cavity.inducing import KERNEL, choose_inducing
 from cavity.kernels import Kernel
 from cavity.kernels.base import log_start
 from cavity.numerics.limits import LEAST_LENGTHSCALE
-from cavity.training.hyper import KERNEL, Model
+from cavity.training.hyper import Model
 
 Array = NDArray[np.float64]
 

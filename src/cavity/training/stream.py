@@ -54,15 +54,14 @@ class Stream:
         return self._method.posterior(self.model.prior(self.theta), self.state)
 
     def _learn(self, batch: Batch) -> None:
-        leaf = self.theta.detach().requires_grad_()
-        prior = self.model.prior(leaf)
+        prior = self.model.prior(self.theta)
         rows = prior.rows(batch.X)
         self.state = self._method.absorb(prior, rows, self.state, batch)
         found = self._method.objective(prior, rows, self.state, batch)
         self.log_z = float(found.log_z)
         if not len(self.theta):
             return
-        gradient = prior.pull_back(rows, found.gradient, leaf) + self.hyper_prior.gradient(self.theta)
+        gradient = self.hyper_prior.add_gradient(self.theta, self.model.join(prior.pull_back(rows, found.gradient)))
         moved = self.optimiser.step(self.theta, gradient, 0.0)
         self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far
         if not torch.isfinite(moved).all():

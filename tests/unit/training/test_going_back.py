@@ -58,7 +58,7 @@ def test_a_leap_at_the_very_end_is_taken_back(method, batch_size):
 def test_a_start_that_never_works_is_an_error(method, monkeypatch):
     """Not a classifier that has learned nothing and keeps silent about it."""
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=3))
-    monkeypatch.setattr("cavity.inducing.Prior.pull_back", lambda self, rows, gradient, leaf: leaf * torch.nan)
+    monkeypatch.setattr("cavity.inducing.Prior.pull_back", lambda self, rows, gradient: {"Z": self.Z * torch.nan})
     with pytest.raises(FactorisationError, match=r"no step worked: .*not finite"):
         run.train(Leap())
     assert isinstance(run.failure(FactorisationError("this")), ValueError)

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from cavity.training import Adam, AdaptiveRate, Optimiser
-from cavity.training.optimisers import clip
 
 
 def vector(*values):
@@ -27,7 +26,7 @@ def adaptive(rate=0.01, size=3, largest=1.0, pooled=None):
 def test_adam_makes_the_steps_of_torch():
     parameter = torch.nn.Parameter(vector(0.5, -1.0, 2.0))
     theirs = torch.optim.Adam([parameter], lr=0.03, maximize=True)
-    theta, ours = parameter.detach().clone(), Adam(vector(0.03, 0.03, 0.03), decay=False)
+    theta, ours = parameter.detach().clone(), Adam(0.03, decay=False)
     for gradient in gradients():
         parameter.grad = gradient.clone()
         theirs.step()
@@ -35,21 +34,15 @@ def test_adam_makes_the_steps_of_torch():
         torch.testing.assert_close(theta, parameter.detach(), rtol=1e-13, atol=1e-14)
 
 
-def test_adam_rate_of_each_parameter():
-    theta = vector(0.0, 0.0)
-    moved = Adam(vector(0.1, 0.3), decay=False).step(theta, vector(1.0, -5.0), 0.0)
-    torch.testing.assert_close(moved, vector(0.1, -0.3), rtol=1e-7, atol=0)
-
-
 def test_adam_decays_along_a_half_cosine():
     steps = []
     for progress in (0.0, 0.5, 1.0, 1.7):
-        steps.append(float(Adam(vector(0.1)).step(vector(0.0), vector(1.0), progress)))
+        steps.append(float(Adam(0.1).step(vector(0.0), vector(1.0), progress)))
     assert steps == pytest.approx([0.1, 0.0505, 0.001, 0.001], rel=1e-6)
 
 
 def test_adam_after_a_failure_makes_half_the_steps():
-    adam = Adam(vector(0.1), decay=False)
+    adam = Adam(0.1, decay=False)
     size = adam.size()
     adam.shrink()
     assert adam.size() == size / 2 == 0.05
@@ -101,7 +94,7 @@ def test_adaptive_rate_after_a_failure():
 # --- Both ---
 
 
-@pytest.mark.parametrize("optimiser", [Adam(vector(0.1, 0.1)), adaptive(size=2)])
+@pytest.mark.parametrize("optimiser", [Adam(0.1), adaptive(size=2)])
 def test_a_step_leaves_the_old_vector_alone_and_ascends(optimiser):
     assert isinstance(optimiser, Optimiser)
     theta = vector(1.0, 2.0)
@@ -111,11 +104,4 @@ def test_a_step_leaves_the_old_vector_alone_and_ascends(optimiser):
 
 
 def test_nothing_to_learn_has_no_rate():
-    assert Adam(vector()).size() == 0.0
     assert adaptive(size=0).size() == 0.0
-
-
-def test_clip_shortens_only_what_is_longer():
-    torch.testing.assert_close(clip(vector(3.0, 4.0), 1.0), vector(0.6, 0.8))
-    assert torch.equal(clip(vector(0.3, 0.4), 1.0), vector(0.3, 0.4))
-    assert torch.equal(clip(vector(0.0, 0.0), 1.0), vector(0.0, 0.0))

@@ -19,7 +19,7 @@ def stream(learned=(True, True)):
     model = PROBLEM.model(learned=learned)
     theta = model.start()
     state = SEP().init(model.prior(theta), torch.zeros(3, dtype=torch.float64), 0)
-    return Stream(model, HyperPrior(model, {}), Adam(torch.full_like(theta, 0.02), decay=False), theta, state, 0.0)
+    return Stream(model, HyperPrior(model, {}), Adam(0.02, decay=False), theta, state, 0.0)
 
 
 def piece(start, stop):

@@ -1,0 +1,70 @@
+"""Squared distances r² = Σ_d (z_d − x_d)² / ℓ_d² of inducing points and rows, and their gradient, as matrix products.
+
+r² is a difference of squares, which loses as many digits as the points are far from the origin: all are moved to the
+centre of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all classes, and nothing is larger than C × M × D.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cavity.numerics.linalg import sum_to
+
+
+class Points:
+    """Inducing points about their centre.
+
+    Args:
+        Z: inducing points.
+        precision: 1/ℓ² of every feature.
+        dtype: of the products.
+    """
+
+    def __init__(self, Z: Float[Tensor, "_ M D"], precision: Float[Tensor, "_ D"], dtype: torch.dtype) -> None:
+        self._centre = Z.mean((0, 1))
+        centred = Z - self._centre
+        self._precision, self._dtype, self._Z = precision, dtype, centred.to(dtype)
+        self._scaled = (centred * precision[:, None, :]).to(dtype)
+
+    def within(self) -> Float[Tensor, "_ M M"]:
+        """r² of every pair of inducing points; exactly 0 on the diagonal."""
+        product = torch.matmul(self._scaled, self._Z.mT)
+        self._squares = product.diagonal(dim1=-2, dim2=-1).clone()
+        r2 = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
+        r2.diagonal(dim1=-2, dim2=-1).zero_()
+        return r2
+
+    def to(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
+        """r² of every inducing point with every row."""
+        X = self._moved(X)
+        squares = torch.matmul(self._precision, X.to(self._precision.dtype).square().mT).to(self._dtype)
+        C, M, D = self._scaled.shape
+        product = torch.matmul(self._scaled.view(C * M, D), X.mT).view(C, M, len(X))
+        return _difference(product, self._squares[..., :, None], squares[:, None, :])
+
+    def gradient(
+        self, X: Float[Tensor, "B D"], by_within: Float[Tensor, "C M M"], by_to: Float[Tensor, "C M B"]
+    ) -> tuple[Float[Tensor, "_ M D"], Float[Tensor, "_ D"]]:
+        """The gradient by Z and by 1/ℓ², from that by the two r²; `by_within` is symmetric."""
+        X, Z = self._moved(X), self._Z
+        by_within, by_to = by_within.to(self._dtype), by_to.to(self._dtype)
+        C, M, B = by_to.shape
+        pull = torch.matmul(by_to.reshape(C * M, B), X).view(C, M, -1)
+        moment = (pull * Z).sum(-2)
+        pull = torch.baddbmm(pull, by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
+        weight = by_to.sum(-1) + 2.0 * by_within.sum(-1)
+        pull = torch.addcmul(pull, weight[..., None], Z)  # Σ_j weight_j (z − x_j), twice within Z
+        of_rows = torch.matmul(by_to.sum(-2), X.square())
+        by_precision = (pull * Z).sum(-2) + of_rows - moment
+        by_Z = sum_to(pull.to(self._precision.dtype) * (2.0 * self._precision[:, None, :]), Z.shape)
+        return by_Z, sum_to(by_precision.to(self._precision.dtype), self._precision.shape)
+
+    def _moved(self, X: Tensor) -> Tensor:
+        return (X - self._centre.to(X.dtype)).to(self._dtype)
+
+
+def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
+    """a² + b² − 2ab, in place; what overflows is as far away as can be."""
+    return product.mul_(-2.0).add_(a2).add_(b2).nan_to_num_(nan=torch.inf, posinf=torch.inf).clamp_min_(0.0)
