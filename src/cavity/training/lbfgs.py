@@ -15,6 +15,8 @@ from torch import Tensor
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.loop import Trained, Trainer
 
+LEAST_SCALE = 0.05  # of the damping, before giving up
+
 
 @dataclass(frozen=True)
 class LBFGS:
@@ -45,8 +47,11 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         try:
             state, objective, gradient = trainer.evaluate(point, best[2], trainer.data.full, 0)
         except FactorisationError as error:
-            # a wall, not a cliff: the line search steps back from it
             trainer.note(epoch, None, 0.0, f"rejected a step: {error}")
+            if np.isinf(best[0]) and trainer.scale > LEAST_SCALE:  # at the start there is no step to take back
+                trainer.scale *= 0.5
+                return negative(x)
+            # a wall, not a cliff: the line search steps back from it
             return best[0] + 1e3 * (1.0 + abs(best[0])), np.zeros_like(x)
         trainer.note(epoch, float(objective), 0.0)
         if -float(objective) < best[0]:

@@ -164,7 +164,7 @@ class Trainer:
             state,
             max_sweeps,
             self.plan.sweep_tol,
-            self.method.mixes,
+            self.method.admissible if self.method.mixes and self.plan.batch_size is None else None,
             self.clock.is_over,
             note,
         )

@@ -336,6 +336,20 @@ def test_lbfgs_steps_back_from_a_failure():
     assert found.log_z > first + 1.0
 
 
+def test_lbfgs_damps_more_where_the_start_fails():
+    broken = failing(EP, "objective", lambda call: call <= 2)
+    run = trainer(broken, PROBLEM, replace(PLAN, updates="outer", max_epochs=3, tol=1e-6, outer_sweeps=300))
+    found = lbfgs(run)
+    assert [str(record["event"]).startswith("rejected") for record in found.history.records[:3]] == [True, True, False]
+    assert run.scale == 0.25
+
+
+def test_lbfgs_gives_up_where_nothing_helps():
+    run = trainer(failing(EP, "objective", lambda call: True), PROBLEM, replace(PLAN, updates="outer"))
+    with pytest.raises(FactorisationError, match="no step worked"):
+        lbfgs(run)
+
+
 def test_lbfgs_in_other_units_climbs_the_same_hill():
     """Another scale of the variables is another path: the first step differs, the top does not."""
     plan = replace(PLAN, updates="outer", max_epochs=400, tol=1e-9, sweep_tol=1e-9, outer_sweeps=300)
