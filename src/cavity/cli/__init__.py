@@ -2,6 +2,7 @@
 
 import click
 
+from cavity.cli.bench import bench
 from cavity.cli.demo import demo
 
 
@@ -11,4 +12,5 @@ def main() -> None:
     """Gaussian process classification with probabilities you can trust."""
 
 
+main.add_command(bench)
 main.add_command(demo)

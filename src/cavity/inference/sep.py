@@ -41,8 +41,8 @@ class SEP:
 
     def update(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, damping: float) -> SEPState:
         """Replace the batch's share of the product by the batch's new sites, damped."""
-        S, r = self._batch_sites(prior, rows, state, batch)
         old, old_r = prior.whiten(state.T, state.t)
+        S, r = self._batch_sites(old, old_r, rows, state, batch, removed=1.0)
         T, t = prior.unwhiten(S, r)
         keep = 1.0 - damping * _share(state, batch)
         new = state._replace(T=_mixed(state.T, T, keep, damping), t=_mixed(state.t, t, keep, damping))
@@ -51,7 +51,8 @@ class SEP:
 
     def absorb(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch) -> SEPState:
         """Multiply in the sites of rows never seen before: nothing of them is in q yet, so q is their cavity."""
-        T, t = prior.unwhiten(*self._batch_sites(prior, rows, state, batch, removed=0.0))
+        S, r = prior.whiten(state.T, state.t)
+        T, t = prior.unwhiten(*self._batch_sites(S, r, rows, state, batch, removed=0.0))
         added = factor_counts((batch.own * batch.weight).sum(-1))
         return SEPState(state.T + T, state.t + t, state.counts + added)
 
@@ -90,10 +91,10 @@ class SEP:
 
     @staticmethod
     def _batch_sites(
-        prior: Prior, rows: Rows, state: SEPState, batch: Batch, removed: float = 1.0
+        S: Tensor, r: Tensor, rows: Rows, state: SEPState, batch: Batch, removed: float
     ) -> tuple[Tensor, Tensor]:
-        """The sum of the new sites of the batch, whitened."""
-        without, _ = _cavity(*prior.whiten(state.T, state.t), state, removed)
+        """The sum of the new sites of the batch, whitened, where S and r are the whitened sums of all."""
+        without, _ = _cavity(S, r, state, removed)
         mean, var, _ = without.project(rows.W)
         t, weight = _tilted(mean, var, rows, batch), factor_weights(batch)
         own_cavity = Cavity(of_own_class(mean, batch.own), of_own_class(var, batch.own), torch.ones_like(mean))

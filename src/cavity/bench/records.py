@@ -1,0 +1,65 @@
+"""The history of measurements: JSON lines with commit, versions and machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Record = dict[str, Any]
+PACKAGES = ("cavity", "torch", "numpy", "gpytorch", "gpflow")
+
+
+def machine(device: str) -> Record:
+    """Where and with what: every record carries it."""
+    gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "processor": gpu or _processor(),
+        "threads": torch.get_num_threads(),
+        **{name: found for name in PACKAGES if (found := _version(name)) is not None},
+    }
+
+
+def append(path: Path, record: Record) -> None:
+    """One line at the end of the file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = (json.dumps(record) + "\n").encode()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> list[Record]:
+    """All records so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _commit() -> str | None:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
