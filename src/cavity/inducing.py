@@ -129,11 +129,11 @@ class Prior:
         return Rows(X, cross, kappa, W, s.expand(self.n_classes, -1))
 
     def whiten(self, T: Float[Tensor, "C M M"], t: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
-        """Natural parameters of sites, from u-space: LᵀTL and Lᵀt."""
+        """Natural parameters of sites, from u-space: LᵀTL, symmetric up to rounding, and Lᵀt."""
         if self._whitened and self._whitened[0][0] is T:
             return self._whitened[0][1:]
         L = self.L
-        return symmetrise(L.mT @ T @ L), torch.matmul(t[:, None, :], L).squeeze(-2)
+        return L.mT @ T @ L, torch.matmul(t[:, None, :], L).squeeze(-2)
 
     def unwhiten(self, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Natural parameters of sites, to u-space: L⁻ᵀSL⁻¹ and L⁻ᵀr."""
