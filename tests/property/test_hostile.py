@@ -295,3 +295,16 @@ def test_one_row_for_each_of_200_classes(method: str) -> None:
         classifier = GPClassifier(method, n_inducing=4, max_epochs=2, random_state=0).fit(X, np.arange(200))
     check_fitted(classifier)
     check_predictions(classifier, X)
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "adam"])
+@pytest.mark.parametrize("method", ["ep", "gfitc"])
+def test_equal_rows_of_huge_weight_without_damping(method: str, optimizer: str) -> None:
+    """Found by the search above: undamped, EP runs into sites that are no sites. One epoch must do all the same."""
+    weight = 1e11 * np.array([1.8, 8.6, 5.4, 3.0, 4.2, 0.3, 1.2])
+    X, y = np.full((7, 1), 0.126), np.array([0, 0, 0, 0, 0, 1, 2])
+    classifier = GPClassifier(
+        method, updates="outer", kernel=RBF(1e-30), n_inducing=1, max_epochs=1, optimizer=optimizer, damping=1.0
+    ).fit(X, y, weight)
+    check_fitted(classifier)
+    np.testing.assert_allclose(classifier.predict_proba(X)[0], weight @ np.eye(3)[y] / weight.sum(), atol=0.02)

@@ -43,11 +43,6 @@ class RowSites(NamedTuple):
         zeros = [prior.Z.new_zeros(C, n_rows) for _ in range(4)]
         return cls(Site(*zeros[:2]), Site(*zeros[2:]), prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
 
-    def admissible(self) -> RowSites:
-        """The same with no negative precision: an update never makes one, and could not undo it."""
-        own, other = (site._replace(precision=site.precision.clamp_min(0.0)) for site in (self.own, self.other))
-        return self._replace(own=own, other=other)
-
 
 class Objective(NamedTuple):
     """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks.
@@ -87,9 +82,6 @@ class Method(Protocol):
 
     def posterior(self, prior: Prior, state: Any) -> Posterior:
         """q(u)."""
-
-    def admissible(self, state: Any) -> Any:
-        """The nearest state that an update may start from, where `state` was made by mixing others."""
 
     def change(self, old: Any, new: Any) -> float:
         """How far two states lie apart, relative to their size."""

@@ -69,10 +69,6 @@ class EP:
         """q(u) from the sums of the sites."""
         return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
 
-    def admissible(self, state: RowSites) -> RowSites:
-        """No site has a negative precision."""
-        return state.admissible()
-
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter."""
         return relative_change([*old.own, *old.other], [*new.own, *new.other])

@@ -81,10 +81,6 @@ class SEP:
         """q(u) from the product of the sites."""
         return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
 
-    def admissible(self, state: SEPState) -> SEPState:
-        """Sweeps are never mixed."""
-        return state
-
     def change(self, old: SEPState, new: SEPState) -> float:
         """The largest change of a natural parameter."""
         return relative_change(old[:2], new[:2])

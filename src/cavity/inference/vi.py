@@ -109,10 +109,6 @@ class VI:
         """q(u)."""
         return Posterior(prior, Whitened.from_sites(*state), EPSILON)
 
-    def admissible(self, state: VIState) -> VIState:
-        """Any, as long as P is positive definite: its factor says so."""
-        return state
-
     def change(self, old: VIState, new: VIState) -> float:
         """The largest change of a natural parameter."""
         return relative_change(old, new)
@@ -156,10 +152,6 @@ class PlainVI:
     def posterior(self, prior: Prior, state: Tensor) -> Posterior:
         """q(u)."""
         return Posterior(prior, _whitened(prior, state), EPSILON)
-
-    def admissible(self, state: Tensor) -> Tensor:
-        """Any."""
-        return state
 
     def change(self, old: Tensor, new: Tensor) -> float:
         """The largest change of a parameter of q."""

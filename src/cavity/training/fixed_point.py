@@ -55,17 +55,16 @@ def fixed_point(
     state: Any,
     max_sweeps: int,
     tol: float,
-    admit: Callable[[Any], Any] | None,
+    mixes: bool,
     is_over: Callable[[], bool],
     note: Callable[[int, float], None] | None = None,
 ) -> Any:
     """The state that a sweep changes by less than `tol`, or the last one.
 
-    Sweeps are mixed where `admit` is given, which makes a mixed state one that a sweep may start from.
     A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
     """
     mixing, safe, last = Anderson(), state, math.inf
-    least, stale, plain, rest = math.inf, 0, max_sweeps if admit is None else 0, REST
+    least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
     for done in range(1, max_sweeps + 1):
         try:
             new = sweep(state)
@@ -87,7 +86,7 @@ def fixed_point(
         if stale > PATIENCE and plain == 0:
             mixing.forget()
             plain, rest, least, stale = rest, 2 * rest, math.inf, 0
-        state = new if plain or admit is None else admit(_mixed(mixing, state, new))
+        state = new if plain else _mixed(mixing, state, new)
         plain = max(plain - 1, 0)
     return safe
 

@@ -24,6 +24,7 @@ from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Optimiser
 
 MAX_FAILURES = 25
+LAST_TRIES = 5
 
 
 class TrainingError(ValueError):
@@ -108,6 +109,9 @@ class Trainer:
                 self.note(epoch, objective, optimiser.size())
             if self.history.has_settled(self.plan.tol * self._rows_weight) or self.clock.is_over():
                 break
+        for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
+            if self._good is start and not self.clock.is_over():
+                theta, state, _ = self._epoch(theta, state, epoch - 1, optimiser)
         if self._good is start:
             raise FactorisationError(f"no step worked: {self.history.last_event()}")
         try:
@@ -164,7 +168,7 @@ class Trainer:
             state,
             max_sweeps,
             self.plan.sweep_tol,
-            self.method.admissible if self.method.mixes and self.plan.batch_size is None else None,
+            self.method.mixes and self.plan.batch_size is None,
             self.clock.is_over,
             note,
         )
