@@ -8,7 +8,7 @@ a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import NamedTuple
 
@@ -72,6 +72,10 @@ class Prior:
     n_classes: int
     dtype: torch.dtype = torch.float64
     _whitened: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What was given; what follows from it is made anew."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init} | {"_whitened": []}
 
     @cached_property
     def anchored(self) -> Anchored:

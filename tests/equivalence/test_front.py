@@ -169,6 +169,15 @@ def test_pickled_classifiers_predict_the_same_bits(fitted):
     assert again.get_params().keys() == fitted.get_params().keys()
 
 
+def test_what_prediction_keeps_at_hand_is_not_pickled(fitted):
+    fresh = pickle.loads(pickle.dumps(fitted))
+    assert "L_inverse" not in fresh.posterior_.prior.__dict__
+    before = len(pickle.dumps(fresh.posterior_))
+    fresh.predict_proba(np.resize(NEW, (500, 3)))
+    assert "L_inverse" in fresh.posterior_.prior.__dict__
+    assert len(pickle.dumps(fresh.posterior_)) == before
+
+
 def test_clones_fit_to_the_same_bits(fitted):
     again = clone(fitted)
     assert not hasattr(again, "posterior_")

@@ -285,13 +285,24 @@ def test_inner_exact_equals_inner_at_the_fixed_point(seed):
 # --- MCMC ---
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["pairwise", "exact"])
-def test_ep_predictions_agree_with_mcmc(target):
-    """Mean |Δp| against long elliptical slice sampling of the same model, stored with a standard error below 0.003."""
+@pytest.mark.parametrize(
+    ("name", "target", "mean", "largest"),
+    [
+        ("ep", "pairwise", 0.005, 0.02),
+        ("ep", "exact", 0.011, 0.05),
+        ("sep", "exact", 0.011, 0.05),
+        ("gfitc", "exact", 0.005, 0.02),
+        ("vi", "exact", 0.12, 0.51),
+    ],
+)
+def test_how_far_predictions_are_from_mcmc(name, target, mean, largest):
+    """|Δp| against long elliptical slice sampling of the same model, stored with a standard error below 0.003.
+
+    The limits are the measured distances, rounded up; docs/methods/index.md has them.
+    """
     stored, problem = load("mcmc_small.npz")
     fitted = GPClassifier(
-        "ep",
+        name,
         kernel=RBF(problem.lengthscale, problem.variance),
         noise=problem.noise,
         inducing_points=problem.Z,
@@ -302,5 +313,5 @@ def test_ep_predictions_agree_with_mcmc(target):
         device="cpu",
     ).fit(problem.X, problem.y)
     difference = np.abs(fitted.predict_proba(stored["X_new"]) - stored[f"{target}_prob"])
-    assert difference.mean() < 0.02
-    assert difference.max() < 0.06
+    assert 0.8 * mean < difference.mean() < mean
+    assert 0.8 * largest < difference.max() < largest

@@ -28,7 +28,7 @@ class _OnU(NamedTuple):
 
 
 class GFITC:
-    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep, memory O(NC + CM²)."""
+    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep; memory O(CMN), the block of all rows."""
 
     keeps_rows = True
     learns_q = False
