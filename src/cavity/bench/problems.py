@@ -1,4 +1,4 @@
-"""What the benchmarks run on: rows like MNIST's, made here so that nothing has to be fetched."""
+"""What the benchmarks run on: how large, from where, and rows like MNIST's that need no download."""
 
 from __future__ import annotations
 
@@ -28,12 +28,42 @@ class Size(NamedTuple):
         return kernel + inference
 
 
+class Options(NamedTuple):
+    """What a case may be told; each takes what concerns it.
+
+    Attributes:
+        dtype: one precision only; None for all that the case has.
+        data: the set of the case `quality`, and `seconds` its budgets of training time.
+        rate: Adam's, for the rivals.
+    """
+
+    size: Size = Size()
+    device: str = "cpu"
+    dtype: str | None = None
+    data: str = "satellite"
+    seconds: tuple[float, ...] = (5.0, 10.0, 20.0, 40.0, 80.0)
+    rate: float = 0.01
+
+    def dtypes(self, *usual: str) -> tuple[str, ...]:
+        """The precisions to run: those that are usual for the case, or the one asked for."""
+        return usual if self.dtype is None else (self.dtype,)
+
+
 class Rows(NamedTuple):
     """Inputs, labels and one set of inducing points per class."""
 
     X: NDArray[np.float64]
     y: NDArray[np.int64]
     Z: NDArray[np.float64]
+
+
+class Start(NamedTuple):
+    """Where every competitor starts: inducing points (C, M, D), a kernel, and the seconds that finding them took."""
+
+    Z: NDArray[np.float64]
+    lengthscale: float
+    variance: float = 1.0
+    seconds: float = 0.0
 
 
 def sparse_images(size: Size, n_batches: int = 4, seed: int = 0) -> Rows:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 Record = dict[str, Any]
-PACKAGES = ("cavity", "torch", "numpy", "gpytorch", "gpflow")
+PACKAGES = ("cavity", "torch", "numpy", "gpytorch", "gpflow", "tensorflow")
 
 
 def machine(device: str) -> Record:

@@ -14,11 +14,12 @@ def milliseconds(work: Callable[[], Any], repeats: int, warm_up: int = 3, device
     """Median and least time of one call; the least is the machine undisturbed."""
     for _ in range(warm_up):
         work()
-    times = [_once(work, device) for _ in range(repeats)]
+    times = [once(work, device) for _ in range(repeats)]
     return {"median_ms": round(1e3 * statistics.median(times), 3), "least_ms": round(1e3 * min(times), 3)}
 
 
-def _once(work: Callable[[], Any], device: str) -> float:
+def once(work: Callable[[], Any], device: str = "cpu") -> float:
+    """Seconds of one call."""
     _wait(device)
     started = time.perf_counter()
     work()

@@ -3,63 +3,86 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 import torch
 
-from cavity.bench import CASES, Size, append, machine, read
+from cavity.bench import CASES, HEADER, TASKS, USUAL, Options, Size, append, line, machine, reached, read, summary
+from cavity.report.speed import draw
 from cavity.report.text import table
 
 HISTORY = Path("benchmarks/history.jsonl")
+NEW = Options()
+FILE = click.Path(dir_okay=False, path_type=Path)
+POSITIVE = click.FloatRange(0, min_open=True)
 
 
 @click.command()
 @click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
-@click.option("--out", type=click.Path(path_type=Path), default=HISTORY, show_default=True, help="File to append to.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(1), help="Threads of torch; all by default.")
-@click.option("--size", nargs=4, type=click.IntRange(1), help="C M B D, instead of 10 200 200 784.")
-@click.option("--history", is_flag=True, help="Show what the file holds and measure nothing.")
+@click.option("--out", type=FILE, default=HISTORY, show_default=True, help="File to append to.")
+@click.option("--device", default=NEW.device, show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of torch and of the rivals; all by default.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="One precision only.")
+@click.option("--size", nargs=4, type=click.IntRange(1), default=NEW.size, show_default=True, help="C M B D.")
+@click.option("--inducing", type=click.IntRange(1), help="M, instead of that of --size.")
+@click.option("--batch", type=click.IntRange(1), help="B, instead of that of --size.")
+@click.option("--data", type=click.Choice(TASKS), default=NEW.data, show_default=True, help="What quality learns.")
+@click.option(
+    "--seconds", type=POSITIVE, multiple=True, default=NEW.seconds, show_default=True,
+    help="When quality is scored; once for each time.",
+)  # fmt: skip
+@click.option("--rate", type=POSITIVE, default=NEW.rate, show_default=True, help="Of Adam, for the rivals.")
+@click.option("--history", is_flag=True, help="Show the latest and the best of what the file holds; measure nothing.")
+@click.option("--plot", type=FILE, help="Draw what the file holds into this PNG, SVG or PDF; measure nothing.")
 def bench(
-    cases: tuple[str, ...], out: Path, device: str, threads: int | None, size: tuple[int, ...] | None, history: bool
+    cases: tuple[str, ...],
+    out: Path,
+    device: str,
+    threads: int | None,
+    dtype: str | None,
+    size: tuple[int, int, int, int],
+    inducing: int | None,
+    batch: int | None,
+    data: str,
+    seconds: tuple[float, ...],
+    rate: float,
+    history: bool,
+    plot: Path | None,
 ) -> None:
-    """Measure steps, fits and predictions, and append the results to a file.
+    """Measure steps, fits, predictions, growth with size and time to quality; append the results to a file.
 
-    Example: cavity bench step --threads 2
+    Examples: cavity bench step --threads 2, or cavity bench quality --data mnist --seconds 30 --seconds 300
     """
-    if history:
-        click.echo(_history(read(out)))
+    if history or plot:
+        _show(out, history, plot)
         return
     if threads is not None:
         torch.set_num_threads(threads)
-    shape = Size(*size) if size else Size()
-    where = machine(device)
-    for case in cases or CASES:
-        for record in CASES[case](shape, device):
+    shape = Size(*size)
+    shape = shape._replace(M=inducing or shape.M, B=batch or shape.B)
+    options = Options(shape, device, dtype, data, seconds, rate)
+    for case in cases or USUAL:
+        _measure(case, options, out)
+
+
+def _measure(case: str, options: Options, out: Path) -> None:
+    where, records = machine(options.device), []
+    for record in CASES[case](options):
+        click.echo(line(record))
+        if "skipped" not in record:
             append(out, record | where)
-            click.echo(_line(record))
+            records.append(record)
+    if case == "quality" and records:
+        click.echo("\n" + table(*reached(records)))
 
 
-def _line(record: dict[str, Any]) -> str:
-    case, what, dtype = record["case"], record["what"], record.get("dtype", "")
-    if case == "step":
-        share = f"{100 * record['share_of_roofline']:.0f} % of the roofline"
-        return f"step     {what:12} {dtype}  {record['least_ms']:9.2f} ms  median {record['median_ms']:9.2f}  {share}"
-    if case == "fit":
-        return f"fit      {what:12} {record['seconds']:9.2f} s   {record['iterations']} iterations"
-    return f"predict  C={record['C']} M={record['M']} D={record['D']}  {record['rows_per_second']} rows a second"
-
-
-def _history(records: list[dict[str, Any]]) -> str:
-    rows = [
-        [r["when"], str(r["commit"]), r["case"], r["what"], r.get("dtype", ""), r["processor"], _figure(r)]
-        for r in records
-    ]
-    return table(["when", "commit", "case", "what", "dtype", "processor", "result"], rows) if rows else "nothing yet"
-
-
-def _figure(record: dict[str, Any]) -> str:
-    if "least_ms" in record:
-        return f"{record['least_ms']:.1f} ms"
-    return f"{record['seconds']:.2f} s" if "seconds" in record else f"{record['rows_per_second']} rows/s"
+def _show(out: Path, history: bool, plot: Path | None) -> None:
+    records = read(out)
+    if history:
+        click.echo(table(HEADER, summary(records)) if records else "nothing yet")
+    if plot:
+        try:
+            draw(records, plot)
+        except (ImportError, ValueError) as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(f"drawn into {plot}")

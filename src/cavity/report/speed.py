@@ -1,0 +1,127 @@
+"""A picture of the benchmarks' history: step times over commits, and NLL against seconds of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+# Colours that stay apart for most kinds of colour blindness (Okabe and Ito), with markers for the rest.
+STYLES = {
+    "cavity sep": ("#0072B2", "o"),
+    "cavity ep": ("#D55E00", "s"),
+    "cavity vi": ("#009E73", "^"),
+    "gpytorch": ("#CC79A7", "D"),
+    "gpflow": ("#E69F00", "v"),
+}
+NAMES = {"cavity sep": "cavity SEP", "cavity ep": "cavity EP", "cavity vi": "cavity VI",
+         "gpytorch": "GPyTorch", "gpflow": "GPflow"}  # fmt: skip
+FLOOR = "floor: the step's products alone, at the machine's rate"
+SETTING = ("processor", "threads", "device", "C", "M", "B", "D")
+COMMITS_NAMED = 12
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Draw into a file whose ending says the format; every panel shows one machine and one setting, the latest."""
+    panels = [*_step_panels(records), *_quality_panels(records)]
+    if not panels:
+        raise ValueError("nothing to draw yet: no steps and no time to quality have been measured")
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    figure = _new_figure(figsize=(5.2 * columns + 0.6, 3.7 * rows + 0.7), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+    for place, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="0.92")
+        axes.set_axisbelow(True)
+        panel(axes)
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=min(len(lines), 3), frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def _new_figure(**arguments: Any) -> Any:
+    """A figure of matplotlib, which is an extra."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("a plot needs matplotlib: pip install 'cavity[report]'") from error
+    return Figure(**arguments)
+
+
+def _step_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
+    """A panel for each precision."""
+    steps = [record for record in records if record["case"] == "step"]
+    dtypes = sorted({record["dtype"] for record in steps}, reverse=True)
+    return [partial(_draw_steps, _like_the_latest([r for r in steps if r["dtype"] == dtype])) for dtype in dtypes]
+
+
+def _like_the_latest(records: Sequence[Record]) -> list[Record]:
+    """The records of the latest machine and size: others cannot be compared with them."""
+    latest = max(reversed(records), key=lambda record: record["when"])
+    return [r for r in records if all(r.get(name) == latest.get(name) for name in SETTING)]
+
+
+def _draw_steps(records: Sequence[Record], axes: Any) -> None:
+    commits = list(dict.fromkeys(str(r["commit"]) for r in sorted(records, key=lambda r: r["when"])))
+    for what in _in_order(records):
+        own = [record for record in records if record["what"] == what]
+        least = _least_by_commit(own, "least_ms")
+        _line(axes, what, [commits.index(commit) for commit in least], list(least.values()))
+    floor = _least_by_commit(records, "floor_ms")
+    axes.plot([commits.index(c) for c in floor], list(floor.values()), color="0.45", linestyle="--", marker="_",
+              label=FLOOR)  # fmt: skip
+    named = range(len(commits) - 1, -1, -(len(commits) // COMMITS_NAMED + 1))  # the last in any case
+    axes.set_xticks(named, [commits[i] for i in named], rotation=40, ha="right", family="monospace")
+    axes.set_xlim(-0.5, len(commits) - 0.5)
+    axes.set_ylim(bottom=0.0)
+    axes.set(xlabel="commit", ylabel="least time of a step / ms")
+    axes.set_title("one step, {dtype}, C={C} M={M} B={B} D={D}\n{processor}, threads: {threads}".format(**records[-1]),
+                   fontsize="medium", loc="left")  # fmt: skip
+
+
+def _least_by_commit(records: Sequence[Record], name: str) -> dict[str, float]:
+    """The least of a figure on each commit, in the order of time: more runs of one are no news."""
+    least: dict[str, float] = {}
+    for record in sorted(records, key=lambda r: r["when"]):
+        commit = str(record["commit"])
+        least[commit] = min(record[name], least.get(commit, record[name]))
+    return least
+
+
+def _quality_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
+    """A panel for each data set, of its latest run."""
+    points = [record for record in records if record["case"] == "quality"]
+    latest = {record["data"]: record["when"] for record in sorted(points, key=lambda r: r["when"])}
+    runs = [[r for r in points if (r["data"], r["when"]) == run] for run in latest.items()]
+    return [partial(_draw_quality, run) for run in runs]
+
+
+def _draw_quality(records: Sequence[Record], axes: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for what in _in_order(records):
+        curve = sorted((r["seconds"], r["nll"]) for r in records if r["what"] == what)
+        _line(axes, what, [seconds for seconds, _ in curve], [nll for _, nll in curve])
+    axes.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="NLL of the test rows / nats")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_title("{data}, {rows} rows, {dtype}, M={M} B={B}\n{processor}, threads: {threads}, commit {commit}".format(
+                   **records[-1]), fontsize="medium", loc="left")  # fmt: skip
+
+
+def _in_order(records: Sequence[Record]) -> list[str]:
+    """The competitors, those with a style first and in its order."""
+    found = dict.fromkeys(record["what"] for record in records)
+    return [what for what in STYLES if what in found] + [what for what in found if what not in STYLES]
+
+
+def _line(axes: Any, what: str, x: Sequence[float], y: Sequence[float]) -> None:
+    colour, marker = STYLES.get(what, ("black", "x"))
+    axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=1.6, label=NAMES.get(what, what))
