@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.data import ArrayData
 from cavity.inducing import Prior
+from cavity.inference import Batch
 from cavity.kernels import RBF, Kernel
 from cavity.training import HyperPrior, Model, Plan, Trainer, start_model
 
@@ -76,6 +77,11 @@ def random_problem(
         variance=rng.uniform(0.8, 2.5, n_classes),
         noise=rng.uniform(0.1, 0.4, n_classes),
     )
+
+
+def shuffled(data: ArrayData, size: int, generator: torch.Generator) -> list[Batch]:
+    """The batches of an epoch, in random order."""
+    return [data.batch(positions) for positions in data.places(size, generator)]
 
 
 def converge(method: Any, prior: Prior, data: ArrayData, tol: float = 1e-12, damping: float = 0.5, start: Any = None):

@@ -23,6 +23,7 @@ from cavity.front import (
     class_weights,
     draw_seed,
     encode,
+    kept_memory,
     large_sums,
     merge_equal_rows,
     progress,
@@ -242,6 +243,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
         with (
             threads_for(self._work(rows, choice)),
+            kept_memory(),
             progress(f"cavity {self.method}", choice.plan.max_epochs, self.verbose) as report,
         ):
             scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
@@ -349,7 +351,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 trained = trainer.infer()
             else:
                 lbfgs = make_lbfgs(choice, model)
-                trained = train_lbfgs(trainer, lbfgs) if lbfgs else trainer.train(make_optimiser(choice, model))
+                if lbfgs is not None:
+                    trained = train_lbfgs(trainer, lbfgs)
+                else:
+                    trained = trainer.train(make_optimiser(choice, model, float(rows.weight.sum())))
         except FactorisationError as error:
             raise trainer.failure(error) from error
         return scaler, model, trained
@@ -416,7 +421,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        self._stream = Stream(model, hyper_prior, make_optimiser(choice, model), theta, state, weight)
+        self._stream = Stream(model, hyper_prior, make_optimiser(choice, model, weight), theta, state, weight)
 
     def _set_fitted(self, scaler: Scaler, model: Model, trained: Trained, choice: Choice, weight: float) -> None:
         self._scaler = scaler

@@ -8,6 +8,7 @@ a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import NamedTuple
@@ -22,7 +23,16 @@ from torch import Tensor
 from cavity.kernels import Kernel, Params
 from cavity.kernels.base import Anchored
 from cavity.numerics.limits import floor_positive, least_diagonal
-from cavity.numerics.linalg import cholesky, columns_squared, inverse_lower, sum_to, symmetrise
+from cavity.numerics.linalg import (
+    add_to_diagonal_,
+    cholesky,
+    columns_squared,
+    inverse_lower,
+    sum_to,
+    symmetrise,
+    times_vector,
+    vector_times,
+)
 
 KERNEL = "kernel."  # before the names of the kernel's parameters
 KMEANS_ROWS = 5_000  # at least; more inducing points take more
@@ -91,17 +101,13 @@ class Prior:
     def K(self) -> Float[Tensor, "_ M M"]:
         """k(Z,Z) + noise · I, with no jitter."""
         gram = self.anchored.gram
-        K = gram.expand(max(len(gram), len(self.noise)), -1, -1).clone()
-        K.diagonal(dim1=-2, dim2=-1).add_(self.noise[:, None])
-        return K
+        return add_to_diagonal_(gram.expand(max(len(gram), len(self.noise)), -1, -1).clone(), self.noise[:, None])
 
     @cached_property
     def _factor(self) -> tuple[Tensor, Tensor]:
-        K = self.K.clone()
-        diagonal = K.diagonal(dim1=-2, dim2=-1)
-        missing = least_diagonal(self.dtype) * diagonal.mean(-1, keepdim=True) - self.noise[:, None]
-        diagonal.add_(missing.clamp_min(0.0))
-        return cholesky(K)
+        mean = self.K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+        missing = (least_diagonal(self.dtype) * mean - self.noise[:, None]).clamp_min(0.0)
+        return cholesky(add_to_diagonal_(self.K.clone(), missing))
 
     @property
     def L(self) -> Tensor:
@@ -137,12 +143,12 @@ class Prior:
         if self._whitened and self._whitened[0][0] is T:
             return self._whitened[0][1:]
         L = self.L
-        return L.mT @ T @ L, torch.matmul(t[:, None, :], L).squeeze(-2)
+        return L.mT @ T @ L, vector_times(t, L)
 
     def unwhiten(self, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Natural parameters of sites, to u-space: L⁻ᵀSL⁻¹ and L⁻ᵀr."""
         L_inverse = self.L_inverse
-        return symmetrise(L_inverse.mT @ S @ L_inverse), torch.matmul(r[:, None, :], L_inverse).squeeze(-2)
+        return symmetrise(L_inverse.mT @ S @ L_inverse), vector_times(r, L_inverse)
 
     def knows(self, T: Tensor, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> None:
         """Whitening T gives S and r: found on the way, two products saved."""
@@ -161,48 +167,62 @@ class Prior:
 def sum_of_sites(
     W: Float[Tensor, "_ M B"], precision: Float[Tensor, "C B"], precision_mean: Float[Tensor, "C B"]
 ) -> tuple[Float[Tensor, "C M M"], Float[Tensor, "C M"]]:
-    """Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i: the rank-one sites of eq. (8), summed and whitened."""
-    S = torch.matmul(W * precision[:, None, :], W.mT.expand(len(precision), -1, -1))
-    return S, torch.matmul(W, precision_mean[..., None]).squeeze(-1)
+    """Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i: the rank-one sites of eq. (8), summed and whitened, by one product."""
+    (C, B), M = precision.shape, W.shape[-2]
+    scaled = W.new_empty(C, M + 1, B)
+    torch.mul(W, precision[:, None, :], out=scaled[:, :M])
+    scaled[:, M] = precision_mean
+    both = torch.matmul(scaled, W.mT.expand(C, -1, -1))
+    return both[:, :M], both[:, M]
 
 
-class Whitened(NamedTuple):
+@dataclass(frozen=True)
+class Whitened:
     """A Gaussian over L⁻¹u of every class: covariance P⁻¹, kept as R⁻¹ with R = chol P, and mean m."""
 
-    R_inverse: Float[Tensor, "C M M"]
-    m: Float[Tensor, "C M"]
+    R_inverse: Float[Tensor, "*_ C M M"]
+    m: Float[Tensor, "*_ C M"]
 
     @classmethod
-    def from_sites(cls, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> Whitened:
-        """Prior times sites: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
-        P = S.clone()
-        P.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        R_inverse = inverse_lower(cholesky(P)[0])
-        return cls(R_inverse, torch.matmul(R_inverse.mT, torch.matmul(R_inverse, r[..., None])).squeeze(-1))
+    def from_sites(
+        cls, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"], share: Float[Tensor, "*_ C"] | None = None
+    ) -> Whitened:
+        """Prior times sites, or a share: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
+        P, r = (S.clone(), r) if share is None else (share[..., None, None] * S, share[..., None] * r)
+        R_inverse = inverse_lower(cholesky(add_to_diagonal_(P, 1.0))[0])
+        return cls(R_inverse, vector_times(times_vector(R_inverse, r), R_inverse))
 
-    def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean a and variance h of υᵀu for every row, and R⁻¹W."""
-        V = torch.matmul(self.R_inverse, W)
-        return torch.matmul(self.m[:, None, :], W).squeeze(-2), columns_squared(V), V
+    def unbind(self) -> Iterator[Whitened]:
+        """One for each entry of the first axis."""
+        return map(Whitened, self.R_inverse, self.m)
+
+    def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor]:
+        """Mean a and variance h of υᵀu for every row."""
+        return vector_times(self.m, W), torch.matmul(self.R_inverse, W).square_().sum(-2)
 
     def gather(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """The same a and h, and P⁻¹W: one product with the rows where both are needed."""
-        covW = torch.matmul(self.covariance(), W)
-        return torch.matmul(self.m[:, None, :], W).squeeze(-2), (W * covW).sum(-2), covW
+        covW = torch.matmul(self.covariance, W)
+        return vector_times(self.m, W), (W * covW).sum(-2), covW
 
-    def log_normaliser(self, r: Float[Tensor, "C M"]) -> Tensor:
+    def log_normaliser(self, r: Float[Tensor, "*_ C M"]) -> Tensor:
         """g(q) − g(prior) of each class (eq. 9), r being the linear part of the sites."""
         return 0.5 * (r * self.m).sum(-1) + self.R_inverse.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
-    def covariance(self) -> Float[Tensor, "C M M"]:
+    @cached_property
+    def covariance(self) -> Float[Tensor, "*_ C M M"]:
         """P⁻¹."""
         return torch.matmul(self.R_inverse.mT, self.R_inverse)
 
+    def to(self, device: torch.device) -> Whitened:
+        """The same on another device."""
+        return Whitened(self.R_inverse.to(device), self.m.to(device))
+
 
 def prior_mismatch(q: Whitened) -> Float[Tensor, "C M M"]:
-    """(η − η_prior)ᵀ ∂θ_prior in whitened coordinates: −½(I − P⁻¹ − mmᵀ), the first term of eq. (10)."""
-    eye = torch.eye(q.m.shape[-1], dtype=q.m.dtype, device=q.m.device)
-    return -0.5 * (eye - q.covariance() - q.m[:, :, None] * q.m[:, None, :])
+    """(η − η_prior)ᵀ ∂θ_prior in whitened coordinates: ½(P⁻¹ + mmᵀ − I), the first term of eq. (10)."""
+    second_moment = torch.baddbmm(q.covariance, q.m[:, :, None], q.m[:, None, :])
+    return add_to_diagonal_(second_moment.mul_(0.5), -0.5)
 
 
 def rows_gradient(
@@ -212,16 +232,16 @@ def rows_gradient(
     by_mean: Float[Tensor, "C B"],
     by_projection: Float[Tensor, "C B"],
     by_var: Float[Tensor, "C B"],
+    gram: Float[Tensor, "C M M"],
 ) -> Gradient:
-    """What the rows give to the gradient (the sum of eq. 10, or its batch estimate of eq. 12), whitened.
+    """`gram`, and what the rows add to it (the sum of eq. 10, or its batch estimate of eq. 12), whitened.
 
     The three (C, B) tensors are ∂ log Z by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s;
-    `covW` is P⁻¹W, and is overwritten.
+    `covW` is P⁻¹W; it and `gram` are overwritten.
     """
-    half, W_by_rows = W * by_var[:, None, :], W.mT.expand(len(covW), -1, -1)
-    rest = _along_q(q, covW, by_mean, by_projection).sub_(half)
-    gram = symmetrise(torch.matmul(rest, W_by_rows)).neg_()
-    return Gradient(gram, rest.sub_(half), by_var)
+    by_W = _along_q(q, covW, by_mean, by_projection).addcmul_(W, by_var[:, None, :], value=-1.0)
+    gram.baddbmm_(by_W, W.mT.expand(len(covW), -1, -1), alpha=-1.0)
+    return Gradient(torch.lerp(gram, gram.mT, 0.5), by_W.addcmul_(W, by_var[:, None, :], value=-1.0), by_var)
 
 
 def whitened_gradient(
@@ -236,10 +256,9 @@ def whitened_gradient(
 
     dW = −Φ(L⁻¹ dK L⁻ᵀ) W, Φ taking the lower triangle and half of the diagonal.
     """
-    half, W_by_rows = W * by_var[:, None, :], W.mT.expand(len(covW), -1, -1)
-    cross = _along_q(q, covW, by_mean, by_projection).sub_(half, alpha=2.0)
-    lower = torch.matmul(cross, W_by_rows).tril()
-    return Gradient(-0.5 * (lower + lower.tril(-1).mT), cross, by_var)
+    by_W = _along_q(q, covW, by_mean, by_projection).addcmul_(W, by_var[:, None, :], value=-2.0)
+    lower = torch.matmul(by_W, W.mT.expand(len(covW), -1, -1)).tril()
+    return Gradient(-0.5 * (lower + lower.tril(-1).mT), by_W, by_var)
 
 
 def _along_q(
@@ -263,7 +282,7 @@ class Posterior:
     @property
     def mean(self) -> NDArray[np.float64]:
         """Mean of the inducing values, (C, M)."""
-        return torch.matmul(self.prior.L, self.whitened.m[..., None]).squeeze(-1).cpu().numpy()
+        return times_vector(self.prior.L, self.whitened.m).cpu().numpy()
 
     @property
     def cov(self) -> NDArray[np.float64]:
@@ -277,7 +296,7 @@ class Posterior:
         In double precision, whatever the training: a row's rounding errors depend on the rows beside it.
         """
         rows = self.prior.rows(X, exact=True)
-        a, h, _ = self.whitened.project(rows.W)
+        a, h = self.whitened.project(rows.W)
         return a, rows.s + h
 
     def to(self, device: torch.device) -> Posterior:
@@ -285,7 +304,7 @@ class Posterior:
         p = self.prior
         params = {name: value.detach().to(device) for name, value in p.params.items()}
         prior = Prior(p.kernel, params, p.log_noise.detach().to(device), p.Z.detach().to(device), p.n_classes, p.dtype)
-        return Posterior(prior, Whitened(*(x.to(device) for x in self.whitened)), self.epsilon)
+        return Posterior(prior, self.whitened.to(device), self.epsilon)
 
 
 def choose_inducing(

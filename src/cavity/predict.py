@@ -16,8 +16,9 @@ from torch import Tensor
 from cavity.inducing import Posterior
 from cavity.numerics.quadrature import max_log_probs
 
-BLOCK_ROWS = 64  # on a CPU
-BLOCK_ELEMENTS = 8_000_000  # of the largest temporary elsewhere: 64 MB
+BLOCK_ROWS = 64  # on a CPU, at most: a single row costs as much
+BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
+QUADRATURE_ROWS = 4096
 NODES = 128  # of the average over the noise-free latent functions
 
 
@@ -37,15 +38,15 @@ class Uncertainty(NamedTuple):
 
 def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of f, each (N, C)."""
-    parts = [posterior.marginals(block) for block in _blocks(posterior, X)]
-    mean, var = (torch.cat(p, 1)[:, : len(X)].mT.cpu().numpy() for p in zip(*parts, strict=True))
-    return mean, var
+    mean, var = _moments(posterior, X)
+    return mean.mT.cpu().numpy(), var.mT.cpu().numpy()
 
 
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
     """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
-    parts = [_log_p(*posterior.marginals(block), posterior.epsilon) for block in _blocks(posterior, X)]
-    return torch.cat(parts, 1)[:, : len(X)].mT.cpu().numpy()
+    mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
+    parts = [_log_p(*moments, posterior.epsilon) for moments in zip(mean, var, strict=True)]
+    return torch.cat(parts, 1).mT.cpu().numpy()
 
 
 def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
@@ -55,9 +56,9 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """
     normal = _normal_nodes(posterior.prior.n_classes).to(X.device)
     noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
-    epsilon = posterior.epsilon
-    parts = [_entropies(*posterior.marginals(block), noise, normal, epsilon) for block in _blocks(posterior, X)]
-    total, aleatoric = (torch.cat(p)[: len(X)].cpu().numpy() for p in zip(*parts, strict=True))
+    mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
+    parts = [_entropies(*moments, noise, normal, posterior.epsilon) for moments in zip(mean, var, strict=True)]
+    total, aleatoric = (torch.cat(p).cpu().numpy() for p in zip(*parts, strict=True))
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
 
@@ -86,13 +87,21 @@ def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
     return torch.special.ndtri(uniform)
 
 
+def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
+    """Mean and variance of f. All that follows works row by row, whatever rows come together."""
+    parts = [posterior.marginals(block) for block in _blocks(posterior, X)]
+    mean, var = (torch.cat(part, 1)[:, : len(X)] for part in zip(*parts, strict=True))
+    return mean, var
+
+
 def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
-    """The rows in blocks of one size, the last filled up with copies of a row.
+    """The rows in blocks of one size, which the model alone decides, the last filled up with copies of a row.
 
     The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
     gets the same answer whatever rows it comes with.
     """
     widest = posterior.prior.n_classes * max(posterior.prior.Z.shape[-2:])
-    size = BLOCK_ROWS if X.device.type == "cpu" else max(BLOCK_ROWS, BLOCK_ELEMENTS // widest)
+    size = max(1, BLOCK_ELEMENTS // widest)
+    size = min(size, BLOCK_ROWS) if X.device.type == "cpu" else size
     filling = X[:1].expand(-len(X) % size, -1)
     return iter(torch.split(torch.cat([X, filling]), size))

@@ -123,8 +123,8 @@ def make_lbfgs(choice: Choice, model: Model) -> LBFGS | None:
     return None
 
 
-def make_optimiser(choice: Choice, model: Model) -> Optimiser:
-    """The optimiser that makes one step at a time.
+def make_optimiser(choice: Choice, model: Model, n_rows: float) -> Optimiser:
+    """The optimiser that makes one step at a time on an objective summed over so many rows.
 
     The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
     """
@@ -132,7 +132,7 @@ def make_optimiser(choice: Choice, model: Model) -> Optimiser:
     if is_paper and choice.plan.batch_size is None:
         scale = model.spread({"lengthscale": 0.25}, 1.0)
         return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
-    return Adam(rate, decay=not is_paper)
+    return Adam(rate, not is_paper, max(n_rows, 1.0))
 
 
 def prior_spec(priors: Any) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Factor (i, j) compares class j with the class y_i of its row. Its site is a Gaussian in υᵀu of class y_i ("own") and
 another of class j ("other"), each with natural parameters (precision, precision_mean). Tensors are (C, B): the entry
-[j, i] belongs to factor (i, j), and the entries with j = y_i belong to no factor.
+[j, i] belongs to factor (i, j), and the entries with j = y_i belong to no factor. What both sites have is (2, C, B),
+own first: small problems are bound by the number of operations.
 """
 
 from __future__ import annotations
@@ -20,35 +21,52 @@ from cavity.numerics.normal import hazard, hazard_slope, log_ndtr
 class Site(NamedTuple):
     """exp(−½ precision g² + precision_mean g) in g = υᵀu."""
 
-    precision: Float[Tensor, "_ B"]
-    precision_mean: Float[Tensor, "_ B"]
+    precision: Float[Tensor, "*_ C B"]
+    precision_mean: Float[Tensor, "*_ C B"]
 
 
 class Cavity(NamedTuple):
     """q without one site, along υ; d = 1 − τh is positive where it is a proper Gaussian."""
 
-    mean: Float[Tensor, "_ B"]
-    var: Float[Tensor, "_ B"]
-    d: Float[Tensor, "_ B"]
+    mean: Float[Tensor, "*_ C B"]
+    var: Float[Tensor, "*_ C B"]
+    d: Float[Tensor, "*_ C B"]
 
 
 class Tilted(NamedTuple):
-    """log Z of a factor under its cavities, with the derivatives by the mean (of class y) and by the variance b."""
+    """A factor under its cavities: log Z = log Φ(z), z = mean/√b, and its derivatives by that mean (of class y − j)."""
 
-    log_z: Float[Tensor, "C B"]
+    z: Float[Tensor, "C B"]
+    root: Float[Tensor, "C B"]
     by_mean: Float[Tensor, "C B"]
-    by_var: Float[Tensor, "C B"]
     omega: Float[Tensor, "C B"]
 
+    @property
+    def log_z(self) -> Float[Tensor, "C B"]:
+        """log Z; costly, and an update of the sites has no use for it."""
+        return log_ndtr(self.z)
 
-def of_own_class(x: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, "1 B"]:
-    """Of each column, the entry of the row's own class."""
-    return torch.where(own, x, 0.0).sum(0, keepdim=True)
+    @property
+    def by_var(self) -> Float[Tensor, "C B"]:
+        """The derivative by the variance b."""
+        return -0.5 * self.by_mean * self.z / self.root
 
 
-def collect(from_own: Tensor, from_other: Tensor, own: Bool[Tensor, "C B"]) -> Float[Tensor, "C B"]:
+def both(own: Bool[Tensor, "C B"], *quantities: Float[Tensor, "C B"]) -> tuple[Float[Tensor, "2 C B"], ...]:
+    """What factor (i, j) sees of quantities of every class: that of y_i, and that of j."""
+    x = torch.stack(quantities)
+    of_own = torch.where(own, x, 0.0).sum(1, keepdim=True)
+    return torch.stack([of_own.expand_as(x), x], 1).unbind()
+
+
+def opposed(x: Float[Tensor, "C B"]) -> Float[Tensor, "2 C B"]:
+    """A derivative by the difference of the two classes: one gets x, the other −x."""
+    return torch.stack([x, -x])
+
+
+def collect(x: Float[Tensor, "2 C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, "C B"]:
     """Sum over factors of what each gives to its two classes (supplement: Δ and μ̃ of the reconstruction)."""
-    return torch.where(own, from_own.sum(0, keepdim=True), from_other)
+    return torch.where(own, x[0].sum(0, keepdim=True), x[1])
 
 
 def cavity(mean: Tensor, var: Tensor, site: Site) -> Cavity:
@@ -58,16 +76,21 @@ def cavity(mean: Tensor, var: Tensor, site: Site) -> Cavity:
     return Cavity((mean - site.precision_mean * var) / d, var / d, d)
 
 
-def tilted(own: Cavity, other: Cavity, s_own: Tensor, s_other: Tensor) -> Tilted:
-    """log Z_ij = log Φ(z) and its derivatives (supplement, "Update of the approximate factors").
+def tilted(mean: Float[Tensor, "C B"], b: Float[Tensor, "C B"]) -> Tilted:
+    """The factor where f_y − f_j has this mean and variance (supplement, "Update of the approximate factors").
 
     Where a cavity is improper its variance is negative; the result there is meaningless but finite.
     """
-    b = (s_own + own.var + s_other + other.var).abs().clamp_min(tiny(own.var))
+    b = b.abs().clamp_min(tiny(b))
     root = torch.sqrt(b)
-    z = (own.mean - other.mean) / root
+    z = mean / root
     r = hazard(z)
-    return Tilted(log_ndtr(z), r / root, -0.5 * r * z / b, hazard_slope(z, r) / b)
+    return Tilted(z, root, r / root, hazard_slope(z, r) / b)
+
+
+def under(cavity: Cavity, s: Float[Tensor, "2 C B"]) -> Tilted:
+    """The factors under both their cavities, s being the variance that the sites do not see."""
+    return tilted(cavity.mean[0] - cavity.mean[1], (cavity.var + s).sum(0))
 
 
 def new_site(tilted_omega: Tensor, by_mean: Tensor, cavity: Cavity) -> Site:
@@ -77,7 +100,7 @@ def new_site(tilted_omega: Tensor, by_mean: Tensor, cavity: Cavity) -> Site:
     supplement prints a plus there).
     """
     precision = tilted_omega / (1.0 - tilted_omega * cavity.var).clamp_min(tiny(cavity.var))
-    return Site(precision, by_mean * (1.0 + precision * cavity.var) + precision * cavity.mean)
+    return Site(precision, torch.addcmul(by_mean, precision, torch.addcmul(cavity.mean, by_mean, cavity.var)))
 
 
 def log_cavity_ratio(mean: Tensor, var: Tensor, site: Site, d: Tensor) -> Tensor:
@@ -93,14 +116,10 @@ class Factors(NamedTuple):
     `weight` is 0 where a cavity is improper: such a factor stays out of the sweep.
     """
 
-    own_mean: Float[Tensor, "1 B"]
-    own_var: Float[Tensor, "1 B"]
-    mean: Float[Tensor, "C B"]
-    var: Float[Tensor, "C B"]
-    own: Site
-    other: Site
-    own_cavity: Cavity
-    other_cavity: Cavity
+    mean: Float[Tensor, "2 C B"]
+    var: Float[Tensor, "2 C B"]
+    sites: Site
+    cavity: Cavity
     tilted: Tilted
     weight: Float[Tensor, "C B"]
 
@@ -109,37 +128,33 @@ def factors(
     mean: Float[Tensor, "C B"],
     var: Float[Tensor, "C B"],
     s: Float[Tensor, "C B"],
-    sites: tuple[Site, Site],
+    sites: Site,
     own: Bool[Tensor, "C B"],
     weight: Float[Tensor, "C B"],
 ) -> Factors:
     """The factors where q has these moments along its sites, and s is the variance the sites do not see."""
-    own_site, other_site = sites
-    own_mean, own_var = of_own_class(mean, own), of_own_class(var, own)
-    own_cavity, other_cavity = cavity(own_mean, own_var, own_site), cavity(mean, var, other_site)
-    t = tilted(own_cavity, other_cavity, of_own_class(s, own), s)
-    weight = torch.where((own_cavity.d > 0) & (other_cavity.d > 0), weight, 0.0)
-    return Factors(own_mean, own_var, mean, var, own_site, other_site, own_cavity, other_cavity, t, weight)
+    mean, var, s = both(own, mean, var, s)
+    without = cavity(mean, var, sites)
+    weight = torch.where((without.d > 0).all(0), weight, 0.0)
+    return Factors(mean, var, sites, without, under(without, s), weight)
 
 
-def refine(f: Factors, damping: float) -> tuple[Site, Site]:
+def refine(f: Factors, damping: float | Tensor) -> Site:
     """All sites at once, damped (supplement, "Parallel EP updates and damping")."""
-    live = f.weight > 0
-    own = _damped(f.own, new_site(f.tilted.omega, f.tilted.by_mean, f.own_cavity), live, damping)
-    return own, _damped(f.other, new_site(f.tilted.omega, -f.tilted.by_mean, f.other_cavity), live, damping)
+    new = new_site(f.tilted.omega, opposed(f.tilted.by_mean), f.cavity)
+    return _damped(f.sites, new, f.weight > 0, damping)
 
 
 def log_site_scale(f: Factors) -> Float[Tensor, "C B"]:
     """log s̃ of each factor (eq. 9)."""
-    of_own = log_cavity_ratio(f.own_mean, f.own_var, f.own, f.own_cavity.d)
-    return f.tilted.log_z + of_own + log_cavity_ratio(f.mean, f.var, f.other, f.other_cavity.d)
+    return f.tilted.log_z + log_cavity_ratio(f.mean, f.var, f.sites, f.cavity.d).sum(0)
 
 
-def totals(sites: tuple[Site, Site], own: Bool[Tensor, "C B"]) -> Site:
+def totals(sites: Site, own: Bool[Tensor, "C B"]) -> Site:
     """Δ and μ̃ of every row and class: its sites multiplied."""
-    return Site(*(collect(a, b, own) for a, b in zip(*sites, strict=True)))
+    return Site(*(collect(x, own) for x in sites))
 
 
-def _damped(old: Site, new: Site, live: Tensor, damping: float) -> Site:
+def _damped(old: Site, new: Site, live: Tensor, damping: float | Tensor) -> Site:
     """ρ·new + (1 − ρ)·old where the factor is alive, old elsewhere."""
     return Site(*(torch.where(live, torch.lerp(o, n, damping), o) for o, n in zip(old, new, strict=True)))

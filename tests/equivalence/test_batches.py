@@ -11,12 +11,12 @@ import torch
 
 from cavity.data import ArrayData
 from cavity.inducing import Whitened
-from cavity.inference import EP, GFITC, SEP, VI, PlainVI
+from cavity.inference import EP, GFITC, SEP, VI, PlainVI, RowSites
 from cavity.inference.vi import VIState
 from cavity.kernels import RBF
 from cavity.sites import Site, cavity
 from cavity.training import Adam
-from tests.problems import PLAN, converge, random_problem, sweeps, trainer
+from tests.problems import PLAN, converge, random_problem, shuffled, sweeps, trainer
 from tests.reference import oracle
 
 PROBLEM = random_problem(seed=31, n_rows=17)
@@ -42,6 +42,13 @@ def close(a, b, atol=1e-10):
             torch.testing.assert_close(x, y, rtol=0, atol=atol)
 
 
+def apart(state):
+    """A state that later batches do not write into, with no site held back; states of other methods as they are."""
+    if not isinstance(state, RowSites):
+        return state
+    return state._replace(store=Site(*(x.clone() for x in state.store))).settled()
+
+
 # --- A batch of everything ---
 
 
@@ -50,7 +57,7 @@ def one_batch(data, order):
     if order == "in order":
         (batch,) = data.in_order(len(data))
     else:
-        (batch,) = data.shuffled(len(data), torch.Generator().manual_seed(0))
+        (batch,) = shuffled(data, len(data), torch.Generator().manual_seed(0))
         assert not torch.equal(batch.positions, data.full.positions)
     assert not batch.is_full
     assert batch.scale == 1
@@ -65,7 +72,7 @@ def test_one_update_of_a_batch_of_everything(method, order, prior, data):
     batch = one_batch(data, order)
     full = method.update(prior, prior.rows(data.X), start, data.full, 0.7)
     full = method.refresh(prior, full, data.in_order(None))
-    close(method.update(prior, prior.rows(batch.X), start, batch, 0.7), full)
+    close(apart(method.update(prior, prior.rows(batch.X), start, batch, 0.7)), full)
     assert method.change(start, full) > 1e-3
 
 
@@ -132,7 +139,7 @@ def test_batches_of_vi_average_to_the_bound_and_its_gradient(method, weighted):
         by_q = torch.zeros(1) if found.by_q is None else found.by_q
         return found.log_z.detach(), model.join(prior.pull_back(rows, found.gradient)), by_q
 
-    batches = list(data.shuffled(4, torch.Generator().manual_seed(0)))
+    batches = shuffled(data, 4, torch.Generator().manual_seed(0))
     assert len(batches) == 4
     parts = [of(batch) for batch in batches]
     close([average(x) for x in zip(*parts, strict=True)], of(data.full))
@@ -151,7 +158,7 @@ def test_batches_of_vi_average_to_the_target_of_a_natural_gradient(weighted):
         G = 3.0 * state.S + whole.S - 4.0 * half.S
         return state.S - G, whole.r - torch.einsum("kml,kl->km", whole.S, m)
 
-    parts = [target(batch) for batch in data.shuffled(4, torch.Generator().manual_seed(0))]
+    parts = [target(batch) for batch in shuffled(data, 4, torch.Generator().manual_seed(0))]
     close([average(x) for x in zip(*parts, strict=True)], target(data.full))
     assert (parts[0][0] - parts[1][0]).abs().max() > 1e-2
 
@@ -165,7 +172,7 @@ def test_mini_batch_vi_ends_near_the_optimum(prior, data):
 
     start, best = bound(state), bound(converge(VI(), prior, data, tol=1e-9))
     for _ in range(120):
-        for batch in data.shuffled(6, generator):
+        for batch in shuffled(data, 6, generator):
             state = VI().update(prior, prior.rows(batch.X), state, batch, 0.02)
     assert best - 1e-3 * (best - start) < bound(state) <= best
 
@@ -180,9 +187,10 @@ def refreshed(prior, state, data):
 def test_running_sums_stay_equal_to_the_sum_of_the_sites(prior, data):
     state, generator = EP().init(prior, data.own_weight, len(data)), torch.Generator().manual_seed(0)
     for _ in range(10):
-        for batch in data.shuffled(4, generator):
+        for batch in shuffled(data, 4, generator):
             state = EP().update(prior, prior.rows(batch.X), state, batch, 0.8)
     assert state.T.abs().max() > 0.1
+    state = apart(state)
     close(state, refreshed(prior, state, data), atol=1e-10)
 
 
@@ -194,9 +202,10 @@ def test_refresh_in_batches_equals_refresh_at_once(prior, data):
 def test_mini_batch_ep_ends_at_the_fixed_point_of_full_ep(prior, data):
     state, generator = EP().init(prior, data.own_weight, len(data)), torch.Generator().manual_seed(0)
     for _ in range(80):
-        for batch in data.shuffled(6, generator):
+        for batch in shuffled(data, 6, generator):
             state = EP().update(prior, prior.rows(batch.X), state, batch, 0.8)
-    close(refreshed(prior, state, data)[2:], refreshed(prior, converge(EP(), prior, data), data)[2:], atol=1e-7)
+    found, expected = (refreshed(prior, s, data) for s in (state, converge(EP(), prior, data)))
+    close([found.T, found.t], [expected.T, expected.t], atol=1e-7)
 
 
 def train_in_batches(monkeypatch=None):
@@ -218,7 +227,7 @@ def test_every_epoch_of_training_starts_from_the_sums_of_the_sites(data, monkeyp
     given, update = [], EP.update
 
     def spy(self, prior, rows, state, batch, damping):
-        given.append((prior, state))
+        given.append((prior, apart(state)))
         return update(self, prior, rows, state, batch, damping)
 
     monkeypatch.setattr(EP, "update", spy)
@@ -240,15 +249,15 @@ def test_a_site_removed_and_put_back(prior, data):
     """q without site (i, j) times that site is q again, in u-space along υ_i."""
     state = converge(EP(), prior, data, tol=1e-8)
     q, rows = EP().posterior(prior, refreshed(prior, state, data)).whitened, prior.rows(data.X)
-    mean, var, _ = q.project(rows.W)
+    mean, var = q.project(rows.W)
     i, y = 4, PROBLEM.y[4]
     for j in set(range(3)) - {y}:
-        for k, site in ((y, state.own), (j, state.other)):
-            tau, nu = site.precision[j, i], site.precision_mean[j, i]
+        for k, half in ((y, 0), (j, 1)):
+            tau, nu = (x[half, j, i] for x in state.store)
             w = rows.W[k, :, i]
-            P = torch.linalg.inv(q.covariance()[k]) - tau * torch.outer(w, w)
+            P = torch.linalg.inv(q.covariance[k]) - tau * torch.outer(w, w)
             cov = torch.linalg.inv(P)
-            m = cov @ (torch.linalg.solve(q.covariance()[k], q.m[k]) - nu * w)
+            m = cov @ (torch.linalg.solve(q.covariance[k], q.m[k]) - nu * w)
             one = cavity(mean[k : k + 1, i : i + 1], var[k : k + 1, i : i + 1], Site(tau[None, None], nu[None, None]))
             torch.testing.assert_close(one.var.squeeze(), w @ cov @ w, rtol=1e-9, atol=0)
             torch.testing.assert_close(one.mean.squeeze(), w @ m, rtol=1e-8, atol=1e-10)
@@ -303,7 +312,8 @@ def test_a_row_of_weight_zero_is_no_row(method, prior):
     states, made = [], method()
     for data in (replace(PROBLEM, weight=weight).data(), kept.data()):
         state = sweeps(made, prior, data, 5)
-        states.append(made.posterior(prior, made.refresh(prior, state, data.in_order(None))).whitened)
+        q = made.posterior(prior, made.refresh(prior, state, data.in_order(None))).whitened
+        states.append((q.R_inverse, q.m))
     close(*states)
 
 
@@ -324,7 +334,7 @@ def test_weights_in_batches(method):
         state = made.init(prior, source.own_weight, len(source))
         for _ in range(3):
             state = made.update(prior, prior.rows(part.X), state, part, 0.8)
-        sums = state[2:] if method is EP else state[:2]
+        sums = (state.T, state.t) if method is EP else state[:2]
         results.append((*sums, made.objective(prior, prior.rows(part.X), state, part, False).log_z))
     close(*results)
 

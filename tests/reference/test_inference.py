@@ -43,10 +43,10 @@ def log_z_and_gradient(method, model, theta, state, data, exact=False):
 
 def to_oracle(state, problem):
     """A state of the package as the oracle keeps it."""
-    if not hasattr(state, "own"):
+    if not hasattr(state, "store"):
         return oracle.TiedSites(state.T.numpy(), state.t.numpy())
     _, upsilon, _ = oracle.prior(problem.X, *problem.hyper)
-    return oracle.Sites(*(x.T.numpy() for x in (*state.own, *state.other)), upsilon)
+    return oracle.Sites(*(x[half].T.numpy() for half in range(2) for x in state.settled().store), upsilon)
 
 
 # --- Wine: an independent program's values ---

@@ -210,14 +210,52 @@ def test_whitened_projections_and_covariance(prior):
     S, r = random_sites()
     q = Whitened.from_sites(S, r)
     W = prior.rows(torch.from_numpy(PROBLEM.X)).W
-    a, h, V = q.project(W)
+    a, h = q.project(W)
     cov = torch.linalg.inv(torch.eye(M).double() + S)
-    torch.testing.assert_close(q.covariance(), cov, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(q.covariance, cov, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(a, torch.einsum("kmn,kml,kl->kn", W, cov, r), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(h, torch.einsum("kmn,kml,kln->kn", W, cov, W), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(V, q.R_inverse @ W)
+    assert q.covariance is q.covariance  # made once
     for found, expected in zip(q.gather(W), (a, h, cov @ W), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [(), (2,)])
+def test_a_share_of_the_sites_is_that_of_both_their_parameters(axis):
+    """P = I + share·S and m = P⁻¹(share·r) of each class; shares along a further axis are as many Gaussians."""
+    S, r = random_sites()
+    share = torch.from_numpy(np.random.default_rng(5).uniform(0.2, 0.9, (*axis, C)))
+    found = Whitened.from_sites(S, r, share)
+    assert found.m.shape == (*axis, C, M)
+    each = zip(found.unbind(), share, strict=True) if axis else [(found, share)]
+    for q, part in each:
+        expected = Whitened.from_sites(part[:, None, None] * S, part[:, None] * r)
+        torch.testing.assert_close(q.R_inverse, expected.R_inverse, rtol=1e-13, atol=1e-14)
+        torch.testing.assert_close(q.m, expected.m, rtol=1e-12, atol=1e-14)
+
+
+def test_sites_are_left_as_they_were():
+    """The diagonal gets its ones in a copy."""
+    S, r = random_sites()
+    before = S.clone(), r.clone()
+    Whitened.from_sites(S, r)
+    Whitened.from_sites(S, r, torch.full((C,), 0.5).double())
+    assert torch.equal(S, before[0])
+    assert torch.equal(r, before[1])
+
+
+def test_whitened_on_a_device_is_the_same():
+    q = Whitened.from_sites(*random_sites())
+    there = q.to(torch.device("cpu"))
+    assert torch.equal(there.R_inverse, q.R_inverse)
+    assert torch.equal(there.m, q.m)
+
+
+def test_prior_mismatch_leaves_the_covariance_alone():
+    q = Whitened.from_sites(*random_sites())
+    before = q.covariance.clone()
+    prior_mismatch(q)
+    assert torch.equal(q.covariance, before)
 
 
 def test_log_normaliser_is_a_difference_of_dense_ones(prior, dense):
@@ -261,7 +299,10 @@ def test_sum_of_sites_against_loops(prior, axis):
 @pytest.mark.parametrize("made", [rows_gradient, whitened_gradient])
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradient_of_the_rows_is_the_chain_rule_through_the_factor_of_k(made, shared):
-    """Σ A a + ½ B h + D s by K, k(Z,X) and κ, against autograd with q fixed in u-space or in whitened coordinates."""
+    """Σ A a + ½ B h + D s by K, k(Z,X) and κ, against autograd with q fixed in u-space or in whitened coordinates.
+
+    In u-space it is added to a gradient by K that is there already.
+    """
     rng, X = np.random.default_rng(4), torch.from_numpy(PROBLEM.X)
     problem = replace(PROBLEM, lengthscale=np.ones(2), variance=np.array(1.5), noise=np.array(0.2))
     prior = problem.prior(shared=(shared, shared))
@@ -269,19 +310,22 @@ def test_gradient_of_the_rows_is_the_chain_rule_through_the_factor_of_k(made, sh
     assert len(rows.W) == (1 if shared else C)
     A, B, D = (torch.from_numpy(rng.standard_normal((C, 9))) for _ in range(3))
     q = Whitened.from_sites(*random_sites())
-    found = made(q, q.gather(rows.W)[2], rows.W, A, B, D)
+    before = torch.from_numpy(rng.standard_normal((C, M, M)))
+    before = before + before.mT if made is rows_gradient else torch.zeros_like(before)
+    gram = [before.clone()] if made is rows_gradient else []
+    found = made(q, q.gather(rows.W)[2], rows.W, A, B, D, *gram)
     blocks = prior.K.expand(C, M, M), rows.cross.expand(C, M, 9), rows.kappa.expand(C, 9)
     K, cross, kappa = (x.detach().clone().requires_grad_() for x in blocks)
     L = torch.linalg.cholesky(K)
     fixed = L.detach() if made is rows_gradient else L  # u = Lv: what stays put is u, or v
     half = torch.linalg.solve_triangular(L, cross, upper=False)
     w = fixed.mT @ torch.cholesky_solve(cross, L)
-    a, h = (q.m[:, None, :] @ w).squeeze(1), (w * (q.covariance() @ w)).sum(1)
+    a, h = (q.m[:, None, :] @ w).squeeze(1), (w * (q.covariance @ w)).sum(1)
     total = (A * a + 0.5 * B * h + D * (kappa - half.square().sum(1))).sum()
     by_K, by_cross, by_kappa = torch.autograd.grad(total, (K, cross, kappa))
     L = L.detach()
-    gram = L.mT @ (0.5 * (by_K + by_K.mT)) @ L
-    torch.testing.assert_close(found.gram, gram, rtol=1e-8, atol=1e-9)
+    by_gram = before + L.mT @ (0.5 * (by_K + by_K.mT)) @ L
+    torch.testing.assert_close(found.gram, by_gram, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found.cross, L.mT @ by_cross, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found.kappa, by_kappa)
 

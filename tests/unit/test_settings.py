@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from cavity import GPClassifier
 from cavity.kernels import RBF
@@ -137,7 +138,7 @@ def test_paper_settings_in_full_batch():
     assert (choice.optimizer, choice.learning_rate, choice.plan.tol) == ("paper", 0.01, 0.0)
     assert choice.plan.max_epochs == 249
     assert (paper.priors, paper.scaling) == (None, "standard")
-    optimiser = make_optimiser(choice, random_problem().model())
+    optimiser = make_optimiser(choice, random_problem().model(), 1.0)
     assert isinstance(optimiser, AdaptiveRate)
 
 
@@ -147,7 +148,7 @@ def test_paper_settings_in_batches():
     assert (choice.plan.damping, choice.plan.damping_decay, choice.plan.batch_size) == (1.0, 1.0, 200)
     assert choice.learning_rate == 1e-3
     model = random_problem().model()
-    optimiser, theta = make_optimiser(choice, model), model.start()
+    optimiser, theta = make_optimiser(choice, model, 1.0), model.start()
     assert isinstance(optimiser, Adam)
     steps = [float((optimiser.step(theta, theta + 10, progress) - theta).abs().max()) for progress in (0.0, 1.0)]
     assert steps == pytest.approx([1e-3, 1e-3], rel=1e-6)
@@ -160,7 +161,7 @@ def test_paper_changes_override():
 def test_paper_rate_of_a_length_scale():
     """The authors move log(1/ℓ²): rate 0.01 there is a step of a quarter of it in log ℓ."""
     model = random_problem().model()
-    optimiser = make_optimiser(make_plan(GPClassifier.paper().get_params(deep=False), 100, 0), model)
+    optimiser = make_optimiser(make_plan(GPClassifier.paper().get_params(deep=False), 100, 0), model, 1.0)
     moved = model.split(optimiser.step(model.start(), model.start() * 0 + 1.0, 0.0) - model.start())
     assert float(moved["kernel.log_lengthscale"].max()) == pytest.approx(0.0025)
     for name in ("kernel.log_variance", "log_noise", "Z"):
@@ -169,9 +170,19 @@ def test_paper_rate_of_a_length_scale():
 
 def test_default_adam_decays():
     model = random_problem().model()
-    optimiser, theta = make_optimiser(plan(), model), model.start()
+    optimiser, theta = make_optimiser(plan(), model, 1.0), model.start()
     first, last = (float((optimiser.step(theta, theta + 10, p) - theta).abs().max()) for p in (0.0, 1.0))
     assert last < 0.05 * first
+
+
+def test_a_gradient_that_is_small_for_so_many_rows_makes_a_small_step():
+    """Adam's ε is per row; there may be no row yet."""
+    model = random_problem().model()
+    theta, steps = model.start(), []
+    for n_rows in (0.0, 1.0, 1e6):
+        optimiser = make_optimiser(plan(), model, n_rows)
+        steps.append(float((optimiser.step(theta, torch.full_like(theta, 1e-2), 0.0) - theta).abs().max()))
+    assert steps[0] == steps[1] == pytest.approx(2.0 * steps[2], rel=1e-5)
 
 
 def test_prior_spec():

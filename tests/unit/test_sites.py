@@ -8,16 +8,18 @@ from scipy.special import ndtr
 from cavity.sites import (
     Cavity,
     Site,
+    both,
     cavity,
     collect,
     factors,
     log_cavity_ratio,
     log_site_scale,
     new_site,
-    of_own_class,
+    opposed,
     refine,
     tilted,
     totals,
+    under,
 )
 
 N_CLASSES, N_ROWS = 3, 5
@@ -40,10 +42,20 @@ def own():
 # --- Who gets what ---
 
 
-def test_of_own_class_against_loops(own):
+def test_both_against_loops(own):
+    """Factor (i, j) sees of each quantity that of class y_i first, then that of class j."""
+    quantities = random(N_CLASSES, N_ROWS), random(N_CLASSES, N_ROWS, seed=1)
+    found = both(own, *quantities)
+    assert len(found) == 2
+    for x, seen in zip(quantities, found, strict=True):
+        of_own = [float(x[k, i]) for i in range(N_ROWS) for k in range(N_CLASSES) if own[k, i]]
+        np.testing.assert_array_equal(seen[0], [of_own] * N_CLASSES)
+        np.testing.assert_array_equal(seen[1], x)
+
+
+def test_opposed_has_both_signs():
     x = random(N_CLASSES, N_ROWS)
-    expected = [[float(x[k, i]) for i in range(N_ROWS) for k in range(N_CLASSES) if own[k, i]]]
-    np.testing.assert_array_equal(of_own_class(x, own), expected)
+    assert torch.equal(opposed(x), torch.stack([x, -x]))
 
 
 def test_collect_against_loops(own):
@@ -57,7 +69,12 @@ def test_collect_against_loops(own):
             if j != y:
                 expected[y, i] += float(from_own[j, i])
                 expected[j, i] += float(from_other[j, i])
-    np.testing.assert_allclose(collect(from_own, from_other, own), expected, rtol=1e-15)
+    np.testing.assert_allclose(collect(torch.stack([from_own, from_other]), own), expected, rtol=1e-15)
+
+
+def of_pair(own_cavity, other_cavity, s_own, s_other):
+    """The tilted distribution of a factor: f_y − f_j has the difference of the means, and all the variance."""
+    return tilted(own_cavity.mean - other_cavity.mean, s_own + own_cavity.var + s_other + other_cavity.var)
 
 
 # --- Cavity ---
@@ -79,9 +96,9 @@ def test_an_improper_cavity_is_marked_and_finite(precision):
     found = cavity(scalar(0.3), scalar(1.0), Site(scalar(precision), scalar(0.5)))
     assert found.d < 0
     assert all(torch.isfinite(x).all() for x in found)
-    t = tilted(found, Cavity(scalar(0.1), scalar(0.5), scalar(1.0)), scalar(0.2), scalar(0.2))
+    t = of_pair(found, Cavity(scalar(0.1), scalar(0.5), scalar(1.0)), scalar(0.2), scalar(0.2))
     site = new_site(t.omega, t.by_mean, found)
-    assert all(torch.isfinite(x).all() for x in (*t, *site))
+    assert all(torch.isfinite(x).all() for x in (*t, t.log_z, t.by_var, *site))
 
 
 def test_a_proper_cavity_is_not_marked():
@@ -130,7 +147,7 @@ def tilted_by_grid(own_mean, own_var, other_mean, other_var, s_own, s_other):
 def test_new_sites_give_q_the_moments_of_the_tilted_distribution(factor):
     own_mean, own_var, other_mean, other_var, s_own, s_other = (scalar(x) for x in factor)
     own, other = Cavity(own_mean, own_var, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0))
-    t = tilted(own, other, s_own, s_other)
+    t = of_pair(own, other, s_own, s_other)
     for expected, at, slope in zip(tilted_by_grid(*factor), (own, other), (t.by_mean, -t.by_mean), strict=True):
         site = new_site(t.omega, slope, at)
         var = 1 / (1 / at.var + site.precision)
@@ -147,12 +164,12 @@ def test_derivatives_of_log_z(factor):
 
     def log_z(mean, var):
         own = Cavity(mean, var, scalar(1.0))
-        return tilted(own, Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other).log_z
+        return of_pair(own, Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other).log_z
 
     leaves = own_mean.requires_grad_(), own_var.requires_grad_()
     by_mean, by_var = torch.autograd.grad(log_z(*leaves), leaves, create_graph=True)
     (second,) = torch.autograd.grad(by_mean, own_mean)
-    t = tilted(Cavity(*leaves, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other)
+    t = of_pair(Cavity(*leaves, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0)), s_own, s_other)
     torch.testing.assert_close(t.by_mean, by_mean, rtol=1e-12, atol=0)
     torch.testing.assert_close(t.by_var, by_var, rtol=1e-12, atol=1e-300)
     torch.testing.assert_close(t.omega, -second, rtol=1e-10, atol=0)
@@ -161,9 +178,18 @@ def test_derivatives_of_log_z(factor):
 def test_a_certain_factor_far_in_either_tail_stays_finite():
     for difference in (-1e8, -1e3, 1e3, 1e8):
         own, other = Cavity(scalar(difference), scalar(1.0), scalar(1.0)), Cavity(scalar(0.0), scalar(1.0), scalar(1.0))
-        t = tilted(own, other, scalar(0.1), scalar(0.1))
+        t = of_pair(own, other, scalar(0.1), scalar(0.1))
         for at, slope in ((own, t.by_mean), (other, -t.by_mean)):
-            assert all(torch.isfinite(x).all() for x in (*t, *new_site(t.omega, slope, at)))
+            assert all(torch.isfinite(x).all() for x in (*t, t.log_z, t.by_var, *new_site(t.omega, slope, at)))
+
+
+def test_under_is_the_tilted_distribution_of_both_cavities():
+    shape = 2, N_CLASSES, N_ROWS
+    at = Cavity(random(*shape), random(*shape, seed=1, low=0.1), torch.ones(shape).double())
+    s = random(*shape, seed=2, low=0.05, high=0.3)
+    expected = of_pair(*(Cavity(*half) for half in zip(*at, strict=True)), *s)
+    for x, y in zip(under(at, s), expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-13, atol=0)
 
 
 # --- All factors of a batch ---
@@ -173,19 +199,20 @@ def a_batch(own):
     """Moments of q, conditional variances and sites with nothing special about them."""
     shape = N_CLASSES, N_ROWS
     mean, var, s = random(*shape), random(*shape, seed=1, low=0.2), random(*shape, seed=2, low=0.05, high=0.3)
-    sites = [Site(random(*shape, seed=k, low=0.0, high=0.8), random(*shape, seed=k + 1)) for k in (3, 5)]
-    return mean, var, s, tuple(sites), own, torch.where(own, 0.0, torch.ones(shape).double())
+    halves = [Site(random(*shape, seed=k, low=0.0, high=0.8), random(*shape, seed=k + 1)) for k in (3, 5)]
+    sites = Site(*(torch.stack(x) for x in zip(*halves, strict=True)))
+    return mean, var, s, sites, own, torch.where(own, 0.0, torch.ones(shape).double())
 
 
 def of_factor(batch, i, j):
     """What one factor sees, as (1, 1) tensors: own and other cavity, own and other s, own and other site."""
-    mean, var, s, (own_site, other_site), own, _ = batch
+    mean, var, s, sites, own, _ = batch
     y = int(own[:, i].nonzero())
 
     def at(x, k):
         return x[k, i].reshape(1, 1)
 
-    first, second = (Site(*(at(x, j) for x in site)) for site in (own_site, other_site))
+    first, second = (Site(*(at(x[half], j) for x in sites)) for half in range(2))
     cavities = cavity(at(mean, y), at(var, y), first), cavity(at(mean, j), at(var, j), second)
     return cavities, (at(s, y), at(s, j)), (first, second)
 
@@ -199,22 +226,33 @@ def test_factors_against_one_at_a_time(own):
     f = factors(*batch)
     for i, j in pairs(own):
         (first, second), s, _ = of_factor(batch, i, j)
-        expected = *first, *second, *tilted(first, second, *s)
-        found = [x[j, i] for x in (*f.own_cavity, *f.other_cavity, *f.tilted)]
+        t = of_pair(first, second, *s)
+        expected = *first, *second, *t, t.log_z, t.by_var
+        cavities = [x[half] for half in range(2) for x in f.cavity]
+        found = [x[j, i] for x in (*cavities, *f.tilted, f.tilted.log_z, f.tilted.by_var)]
         np.testing.assert_allclose(found, [float(x) for x in expected], rtol=1e-13)
+
+
+def test_factors_hold_the_moments_of_q_and_the_sites_they_were_made_of(own):
+    mean, var, _, sites, _, _ = batch = a_batch(own)
+    f = factors(*batch)
+    assert f.sites is sites
+    for i, j in pairs(own):
+        y = int(own[:, i].nonzero())
+        assert [*f.mean[:, j, i], *f.var[:, j, i]] == [mean[y, i], mean[j, i], var[y, i], var[j, i]]
 
 
 def test_a_factor_without_a_proper_cavity_has_no_weight(own):
     """On either class; the others keep theirs."""
     mean, var, s, sites, _, weight = a_batch(own)
-    sites[0].precision[1, 0], sites[1].precision[2, 1] = 50.0, 50.0
+    sites.precision[0, 1, 0], sites.precision[1, 2, 1] = 50.0, 50.0
     f = factors(mean, var, s, sites, own, 3.0 * weight)
     expected = 3.0 * weight
     expected[1, 0] = expected[2, 1] = 0.0
     assert weight[1, 0] == weight[2, 1] == 1
     torch.testing.assert_close(f.weight, expected)
-    assert f.own_cavity.d[1, 0] < 0
-    assert f.other_cavity.d[2, 1] < 0
+    assert f.cavity.d[0, 1, 0] < 0
+    assert f.cavity.d[1, 2, 1] < 0
 
 
 @pytest.mark.parametrize("damping", [0.3, 1.0])
@@ -223,17 +261,17 @@ def test_refine_against_one_at_a_time(own, damping):
     found = refine(factors(*batch), damping)
     for i, j in pairs(own):
         cavities, s, old = of_factor(batch, i, j)
-        t = tilted(*cavities, *s)
-        for half, before, at, slope in zip(found, old, cavities, (t.by_mean, -t.by_mean), strict=True):
-            for x, o, n in zip(half, before, new_site(t.omega, slope, at), strict=True):
-                assert float(x[j, i]) == pytest.approx(float(damping * n + (1 - damping) * o), rel=1e-12)
+        t = of_pair(*cavities, *s)
+        for half, (before, at, slope) in enumerate(zip(old, cavities, (t.by_mean, -t.by_mean), strict=True)):
+            for x, o, n in zip(found, before, new_site(t.omega, slope, at), strict=True):
+                assert float(x[half, j, i]) == pytest.approx(float(damping * n + (1 - damping) * o), rel=1e-12)
 
 
 def test_refine_leaves_dead_factors_alone(own):
     mean, var, s, sites, _, weight = a_batch(own)
     weight[1, 0] = 0.0
     for before, after in zip(sites, refine(factors(mean, var, s, sites, own, weight), 0.7), strict=True):
-        for old, new in zip(before, after, strict=True):
+        for old, new in zip(before, after, strict=True):  # own, other
             assert torch.equal(old[weight == 0], new[weight == 0])
             assert (old != new)[weight > 0].all()
 
@@ -245,7 +283,7 @@ def test_log_site_scale_against_one_at_a_time(own):
     found = log_site_scale(factors(*batch))
     for i, j in pairs(own):
         cavities, s, _ = of_factor(batch, i, j)
-        expected = tilted(*cavities, *s).log_z
+        expected = of_pair(*cavities, *s).log_z
         for k, at in zip((int(own[:, i].nonzero()), j), cavities, strict=True):
             expected = expected + 0.5 * (at.var.log() + at.mean.square() / at.var)
             expected = expected - 0.5 * (var[k, i].log() + mean[k, i].square() / var[k, i])
@@ -254,14 +292,13 @@ def test_log_site_scale_against_one_at_a_time(own):
 
 def test_totals_multiply_the_sites_of_every_row_and_class(own):
     *_, sites, _, _ = a_batch(own)
-    for half in sites:
-        for x in half:
-            x[own] = 0.0  # no factor there
+    for x in sites:
+        x[:, own] = 0.0  # no factor there
     found = totals(sites, own)
     expected = np.zeros((2, N_CLASSES, N_ROWS))
     for i, j in pairs(own):
         y = int(own[:, i].nonzero())
         for part in range(2):
-            expected[part, y, i] += float(sites[0][part][j, i])
-            expected[part, j, i] += float(sites[1][part][j, i])
+            expected[part, y, i] += float(sites[part][0, j, i])
+            expected[part, j, i] += float(sites[part][1, j, i])
     np.testing.assert_allclose(np.stack(found), expected, rtol=1e-14)

@@ -43,21 +43,22 @@ class ArrayData:
         index = torch.arange(len(self), device=self.X.device)
         return Batch(self.X, self._one_hot(self.y), self.weight, index, 1.0, True)
 
-    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """One epoch of batches of nearly equal size, at most `size`, in random order."""
+    def places(self, size: int, generator: torch.Generator) -> tuple[Int[Tensor, "B"], ...]:
+        """Which rows are in each batch of an epoch: nearly equally many, at most `size`, in random order."""
         order = torch.randperm(len(self), generator=generator).to(self.X.device)
-        return self._batches(order, size)
+        return order.tensor_split(-(-len(self) // size))
 
     def in_order(self, size: int | None) -> Iterator[Batch]:
         """Every row once; everything at once where `size` is None."""
         if size is None:
             return iter([self.full])
-        return self._batches(torch.arange(len(self), device=self.X.device), size)
+        order = torch.arange(len(self), device=self.X.device)
+        return map(self.batch, order.tensor_split(-(-len(self) // size)))
 
-    def _batches(self, order: Tensor, size: int) -> Iterator[Batch]:
-        for index in order.tensor_split(-(-len(self) // size)):
-            own = self._one_hot(self.y[index])
-            yield Batch(self.X[index], own, self.weight[index], index, len(self) / len(index), False)
+    def batch(self, positions: Int[Tensor, "B"]) -> Batch:
+        """The rows at these places."""
+        own = self._one_hot(self.y[positions])
+        return Batch(self.X[positions], own, self.weight[positions], positions, len(self) / len(positions), False)
 
     def _one_hot(self, y: Tensor) -> Tensor:
         return y[None, :] == torch.arange(self.n_classes, device=y.device)[:, None]

@@ -1,6 +1,6 @@
 """The methods of inference, by name."""
 
-from cavity.inference.base import Batch, Method, Objective
+from cavity.inference.base import Batch, Method, Objective, RowSites
 from cavity.inference.ep import EP
 from cavity.inference.gfitc import GFITC
 from cavity.inference.sep import SEP
@@ -8,4 +8,4 @@ from cavity.inference.vi import VI, PlainVI
 
 METHODS: dict[str, type[Method]] = {"ep": EP, "sep": SEP, "gfitc": GFITC, "vi": VI}
 
-__all__ = ["EP", "GFITC", "METHODS", "SEP", "VI", "Batch", "Method", "Objective", "PlainVI"]
+__all__ = ["EP", "GFITC", "METHODS", "SEP", "VI", "Batch", "Method", "Objective", "PlainVI", "RowSites"]

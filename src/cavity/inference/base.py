@@ -29,19 +29,47 @@ class Batch(NamedTuple):
 
 
 class RowSites(NamedTuple):
-    """The state of a method with a site for every row: own and other halves, each (C, N), and their sums in u-space."""
+    """The state of a method with a site for every row, (2, C, N), and their sums in u-space.
 
-    own: Site
-    other: Site
+    A batch changes few of the sites: they are held back, and written into their places when the next batch comes. So
+    a step costs the same however many rows there are, and one that fails leaves nothing behind.
+    """
+
+    store: Site
     T: Float[Tensor, "C M M"]
     t: Float[Tensor, "C M"]
+    held: tuple[Int[Tensor, "B"], Site] | None = None
 
     @classmethod
     def empty(cls, prior: Prior, n_rows: int) -> RowSites:
         """All sites equal to one."""
         C, M = prior.n_classes, prior.Z.shape[-2]
-        zeros = [prior.Z.new_zeros(C, n_rows) for _ in range(4)]
-        return cls(Site(*zeros[:2]), Site(*zeros[2:]), prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+        store = Site(prior.Z.new_zeros(2, C, n_rows), prior.Z.new_zeros(2, C, n_rows))
+        return cls(store, prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+
+    def sites(self, batch: Batch) -> Site:
+        """The sites of the batch."""
+        if self.held is not None and self.held[0] is batch.positions:
+            return self.held[1]
+        store = self.settled().store
+        return store if batch.is_full else Site(*(x[..., batch.positions] for x in store))
+
+    def with_sites(self, batch: Batch, new: Site) -> RowSites:
+        """With new sites of the batch; those of the batch before are written down first."""
+        if batch.is_full:
+            return self._replace(store=new, held=None)
+        if self.held is not None and self.held[0] is not batch.positions:
+            self.settled()
+        return self._replace(held=(batch.positions, new))
+
+    def settled(self) -> RowSites:
+        """With nothing held back: written in place, for the store may be large."""
+        if self.held is None:
+            return self
+        positions, sites = self.held
+        for x, new in zip(self.store, sites, strict=True):
+            x.index_copy_(-1, positions, new)
+        return self._replace(held=None)
 
 
 class Objective(NamedTuple):
@@ -71,7 +99,7 @@ class Method(Protocol):
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """The state before any data; `own_weight` sums the weights of each class's rows."""
 
-    def update(self, prior: Prior, rows: Rows, state: Any, batch: Batch, damping: float) -> Any:
+    def update(self, prior: Prior, rows: Rows, state: Any, batch: Batch, damping: float | Tensor) -> Any:
         """One sweep over the sites of the batch."""
 
     def objective(self, prior: Prior, rows: Rows, state: Any, batch: Batch, exact: bool) -> Objective:

@@ -16,7 +16,7 @@ from torch import Tensor
 from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
 from cavity.numerics.linalg import symmetrise
-from cavity.sites import Cavity, Factors, Site, collect, factors, log_site_scale, refine, totals
+from cavity.sites import Factors, Site, collect, factors, log_site_scale, opposed, refine, totals
 
 
 class EP:
@@ -30,37 +30,38 @@ class EP:
         """All sites equal to one: q is the prior."""
         return RowSites.empty(prior, n_rows)
 
-    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float) -> RowSites:
+    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float | Tensor) -> RowSites:
         """Refine every site of the batch at once, damped (supplement, "Parallel EP updates and damping")."""
-        sites = _of_batch(state, batch)
-        q, _ = _posterior(prior, rows, state, sites, batch)
-        new = refine(factors(*q.project(rows.W)[:2], rows.s, sites, batch.own, factor_weights(batch)), damping)
+        sites = state.sites(batch)
+        q, S, r = _posterior(prior, rows, state, sites, batch)
+        new = refine(factors(*q.project(rows.W), rows.s, sites, batch.own, factor_weights(batch)), damping)
         if batch.is_full:
-            return state._replace(own=new[0], other=new[1])
+            return state.with_sites(batch, new)
         change = [n - o for n, o in zip(_totals(new, batch), _totals(sites, batch), strict=True)]
-        T, t = prior.unwhiten(*sum_of_sites(rows.W, *change))
-        own, other = _with_batch(state.own, new[0], batch), _with_batch(state.other, new[1], batch)
-        return RowSites(own, other, state.T + T, state.t + t)
+        dS, dr = sum_of_sites(rows.W, *change)
+        T, t = (x + dx for x, dx in zip((state.T, state.t), prior.unwhiten(dS, dr), strict=True))
+        prior.knows(T, S + dS, r + dr)
+        return state._replace(T=T, t=t).with_sites(batch, new)
 
     def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
         """log Z_q (eq. 9) and its gradient (eq. 10; eq. 12 for a batch) with fresh cavities."""
-        sites = _of_batch(state, batch)
-        q, r = _posterior(prior, rows, state, sites, batch)
+        sites = state.sites(batch)
+        q, _, r = _posterior(prior, rows, state, sites, batch)
         mean, var, covW = q.gather(rows.W)
         f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
         weight = batch.scale * f.weight
         gram = prior_mismatch(q)
         if exact:
-            gram = gram + _moment_mismatch(q, covW, f, weight, batch)
-        gradient = _gradient(q, covW, rows, f, weight, batch)
+            gram += _moment_mismatch(q, covW, f, weight, batch)
         log_z = q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
-        return Objective(log_z, gradient._replace(gram=gradient.gram + gram))
+        return Objective(log_z, _gradient(q, covW, rows, f, weight, batch, gram))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
+        state = state.settled()
         S, r = torch.zeros_like(state.T), torch.zeros_like(state.t)
         for batch in batches:
-            dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(_of_batch(state, batch), batch))
+            dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(state.sites(batch), batch))
             S, r = S + dS, r + dr
         T, t = prior.unwhiten(S, r)
         return state._replace(T=T, t=t)
@@ -70,51 +71,36 @@ class EP:
         return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
 
     def change(self, old: RowSites, new: RowSites) -> float:
-        """The largest change of a site parameter."""
-        return relative_change([*old.own, *old.other], [*new.own, *new.other])
+        """The largest change of a site parameter; where batches overwrite their sites, of the sums."""
+        return relative_change([*old.store, old.T, old.t], [*new.store, new.T, new.t])
 
 
-def _of_batch(state: RowSites, batch: Batch) -> tuple[Site, Site]:
-    if batch.is_full:
-        return state.own, state.other
-    return Site(*(x[:, batch.positions] for x in state.own)), Site(*(x[:, batch.positions] for x in state.other))
-
-
-def _with_batch(site: Site, new: Site, batch: Batch) -> Site:
-    return Site(*(x.index_copy(1, batch.positions, n) for x, n in zip(site, new, strict=True)))
-
-
-def _totals(sites: tuple[Site, Site], batch: Batch) -> list[Tensor]:
+def _totals(sites: Site, batch: Batch) -> list[Tensor]:
     """Δ and μ̃ of every row and class, each row counted by its weight."""
     return [x * batch.weight for x in totals(sites, batch.own)]
 
 
-def _posterior(
-    prior: Prior, rows: Rows, state: RowSites, sites: tuple[Site, Site], batch: Batch
-) -> tuple[Whitened, Tensor]:
-    """q, and the linear part of its sites."""
-    sums = sum_of_sites(rows.W, *_totals(sites, batch)) if batch.is_full else prior.whiten(state.T, state.t)
-    return Whitened.from_sites(*sums), sums[1]
+def _posterior(prior: Prior, rows: Rows, state: RowSites, sites: Site, batch: Batch) -> tuple[Whitened, Tensor, Tensor]:
+    """q, and the natural parameters of its sites."""
+    if batch.is_full:
+        S, r = sum_of_sites(rows.W, *_totals(sites, batch))
+    else:
+        S, r = prior.whiten(state.T, state.t)
+    return Whitened.from_sites(S, r), S, r
 
 
-def _shift(mean: Tensor, site: Site, cavity: Cavity) -> Tensor:
+def _shift(f: Factors) -> Float[Tensor, "2 C B"]:
     """c: the cavity's mean is that of q plus c P⁻¹w."""
-    return (site.precision * mean - site.precision_mean) / cavity.d
+    return (f.sites.precision * f.mean - f.sites.precision_mean) / f.cavity.d
 
 
-def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch) -> Gradient:
-    by_mean, by_var = weight * f.tilted.by_mean, weight * f.tilted.by_var
-    own_shift, other_shift = _shift(f.own_mean, f.own, f.own_cavity), _shift(f.mean, f.other, f.other_cavity)
-    own_projection = by_mean * own_shift + 2.0 * by_var / f.own_cavity.d
-    other_projection = 2.0 * by_var / f.other_cavity.d - by_mean * other_shift
-    return rows_gradient(
-        q,
-        covW,
-        rows.W,
-        collect(by_mean, -by_mean, batch.own),
-        collect(own_projection, other_projection, batch.own),
-        collect(by_var, by_var, batch.own),
-    )
+def _gradient(
+    q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch, gram: Tensor
+) -> Gradient:
+    by_mean, by_var = opposed(weight * f.tilted.by_mean), weight * f.tilted.by_var
+    projection = torch.addcmul(2.0 * by_var / f.cavity.d, by_mean, _shift(f))
+    by_mean, projection = collect(by_mean, batch.own), collect(projection, batch.own)
+    return rows_gradient(q, covW, rows.W, by_mean, projection, collect(by_var.expand_as(f.mean), batch.own), gram)
 
 
 def _moment_mismatch(q: Whitened, covW: Tensor, f: Factors, weight: Tensor, batch: Batch) -> Tensor:
@@ -122,10 +108,9 @@ def _moment_mismatch(q: Whitened, covW: Tensor, f: Factors, weight: Tensor, batc
 
     A factor moves the mean by e P⁻¹w and the covariance by f P⁻¹w wᵀP⁻¹.
     """
-    e_own = _shift(f.own_mean, f.own, f.own_cavity) + f.tilted.by_mean / f.own_cavity.d
-    e_other = _shift(f.mean, f.other, f.other_cavity) - f.tilted.by_mean / f.other_cavity.d
-    f_own = f.own.precision / f.own_cavity.d - f.tilted.omega / f.own_cavity.d.square()
-    f_other = f.other.precision / f.other_cavity.d - f.tilted.omega / f.other_cavity.d.square()
-    second = collect(weight * (f_own + e_own.square()), weight * (f_other + e_other.square()), batch.own)
-    first = torch.matmul(covW, collect(weight * e_own, weight * e_other, batch.own)[..., None])
+    d = f.cavity.d
+    mean = _shift(f) + opposed(f.tilted.by_mean) / d
+    cov = f.sites.precision / d - f.tilted.omega / d.square()
+    second = collect(weight * (cov + mean.square()), batch.own)
+    first = torch.matmul(covW, collect(weight * mean, batch.own)[..., None])
     return 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + symmetrise(first * q.m[:, None, :])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
-from cavity.sites import Factors, Site, factors, log_site_scale, refine, totals
+from cavity.sites import Factors, factors, log_site_scale, refine, totals
 
 
 class _OnU(NamedTuple):
@@ -38,12 +38,11 @@ class GFITC:
         """All sites equal to one: q is the prior."""
         return RowSites.empty(prior, n_rows)
 
-    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float) -> RowSites:
+    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float | Tensor) -> RowSites:
         """Refine every site at once, damped."""
         on_u = _on_u(rows, state, batch)
         q, _ = _posterior(rows, on_u, batch)
-        own, other = refine(_factors(q.project(rows.W)[:2], rows, state, on_u, batch), damping)
-        return state._replace(own=own, other=other)
+        return state.with_sites(batch, refine(_factors(q.project(rows.W), rows, state, on_u, batch), damping))
 
     def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
         """log Z and, for converged sites, its gradient: log Z is stationary in them, so they count as constants.
@@ -57,10 +56,10 @@ class GFITC:
         by_mean = on_u.precision_mean - on_u.precision * a
         by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
         by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
-        gradient = rows_gradient(q, covW, rows.W, by_mean, by_projection, by_var)
+        gradient = rows_gradient(q, covW, rows.W, by_mean, by_projection, by_var, prior_mismatch(q))
         of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
         log_z = q.log_normaliser(r).sum() + (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
-        return Objective(log_z, gradient._replace(gram=gradient.gram + prior_mismatch(q)))
+        return Objective(log_z, gradient)
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
@@ -75,11 +74,11 @@ class GFITC:
 
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter."""
-        return relative_change([*old.own, *old.other], [*new.own, *new.other])
+        return relative_change(old.store, new.store)
 
 
 def _on_u(rows: Rows, state: RowSites, batch: Batch) -> _OnU:
-    precision, precision_mean = totals((state.own, state.other), batch.own)
+    precision, precision_mean = totals(state.sites(batch), batch.own)
     e = 1.0 + precision * rows.s
     return _OnU(precision / e, precision_mean / e, e)
 
@@ -99,5 +98,4 @@ def _factors(moments: tuple[Tensor, Tensor], rows: Rows, state: RowSites, on_u: 
     a, h = moments
     mean = a / on_u.e + rows.s * on_u.precision_mean
     var = rows.s / on_u.e + h / on_u.e.square()
-    sites: tuple[Site, Site] = (state.own, state.other)
-    return factors(mean, var, torch.zeros_like(var), sites, batch.own, factor_weights(batch))
+    return factors(mean, var, torch.zeros_like(var), state.sites(batch), batch.own, factor_weights(batch))

@@ -27,7 +27,7 @@ from cavity.inducing import (
     whitened_gradient,
 )
 from cavity.inference.base import Batch, Objective, relative_change
-from cavity.numerics.linalg import symmetrise
+from cavity.numerics.linalg import symmetrise, times_vector, vector_times
 from cavity.numerics.quadrature import win_probability
 
 EPSILON = 1e-3
@@ -77,21 +77,20 @@ class VI:
         C, M = prior.n_classes, prior.Z.shape[-2]
         return VIState(prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
 
-    def update(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, damping: float) -> VIState:
+    def update(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, damping: float | Tensor) -> VIState:
         """A natural-gradient step of length `damping`.
 
         Its target has precision P̂ = I − 2 Σ (∂E/∂v) w wᵀ, which need not be positive definite: the factors are not
         log-concave. With G = P − P̂ the step P − ρG + ½ρ² G P⁻¹ G always is (Lin, Schmidt and Khan, 2020).
         """
         q = Whitened.from_sites(*state)
-        a, h, _ = q.project(rows.W)
+        a, h = q.project(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         target, pull = sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean)
         G = state.S - target
         half = torch.matmul(q.R_inverse, G)
         S = symmetrise(state.S - damping * G + 0.5 * damping**2 * torch.matmul(half.mT, half))
-        moved = torch.matmul(S, q.m[..., None]).squeeze(-1)
-        return VIState(S, moved + torch.lerp(q.m, pull, damping))
+        return VIState(S, vector_times(q.m, S) + torch.lerp(q.m, pull, damping))
 
     def objective(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, exact: bool = False) -> Objective:
         """The bound (eq. 15), and its gradient with q fixed in whitened coordinates: the KL does not move."""
@@ -132,7 +131,7 @@ class PlainVI:
         log_diagonal = L.diagonal(dim1=-2, dim2=-1).log()
         return _flat(mean, L.tril(-1) + torch.diag_embed(log_diagonal))
 
-    def update(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, damping: float) -> Tensor:
+    def update(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, damping: float | Tensor) -> Tensor:
         """Nothing to do: the optimiser moves q."""
         return state
 
@@ -141,8 +140,8 @@ class PlainVI:
         q = _whitened(prior, state)
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        gradient = rows_gradient(q, covW, rows.W, found.by_mean, 2.0 * found.by_var, found.by_var)
-        gradient = gradient._replace(gram=gradient.gram + prior_mismatch(q))
+        slopes = found.by_mean, 2.0 * found.by_var, found.by_var
+        gradient = rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q))
         return Objective(found.log_lik - kl_from_prior(q).sum(), gradient, _by_q(prior, rows, q, found))
 
     def refresh(self, prior: Prior, state: Tensor, batches: Iterable[Batch]) -> Tensor:
@@ -166,7 +165,7 @@ def _whitened(prior: Prior, state: Tensor) -> Whitened:
     lower[:, i, j] = state[C * M :].view(C, -1)
     Q = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
     L_inverse = prior.L_inverse
-    return Whitened(torch.matmul(L_inverse, Q).mT, torch.matmul(L_inverse, mean[..., None]).squeeze(-1))
+    return Whitened(torch.matmul(L_inverse, Q).mT, times_vector(L_inverse, mean))
 
 
 def _by_q(prior: Prior, rows: Rows, q: Whitened, found: Expected) -> Tensor:
@@ -174,7 +173,7 @@ def _by_q(prior: Prior, rows: Rows, q: Whitened, found: Expected) -> Tensor:
     target, pull = sum_of_sites(rows.W, 2.0 * found.by_var, found.by_mean)
     Q, L_inverse = q.R_inverse.mT, prior.L_inverse
     by_factor = torch.matmul(target, Q) - Q
-    by_mean = torch.matmul(L_inverse.mT, (pull - q.m)[..., None]).squeeze(-1)
+    by_mean = vector_times(pull - q.m, L_inverse)
     by_factor = torch.matmul(L_inverse.mT, by_factor).tril()
     diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # of the factor in u-space: exp of its parameter
     log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + 1.0

@@ -53,7 +53,10 @@ class Anchored(ABC):
         by_cross: Float[Tensor, "C M B"],
         by_diag: Float[Tensor, "C B"],
     ) -> Slopes:
-        """The gradient of whatever has these derivatives by the blocks at X, which `cross` and `diag` saw last."""
+        """The gradient of whatever has these derivatives by the blocks at X, which `cross` and `diag` saw last.
+
+        The derivatives may be overwritten.
+        """
 
 
 class Kernel(ABC):

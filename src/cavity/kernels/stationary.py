@@ -36,6 +36,10 @@ class Stationary(Kernel):
     def log_slope(self, r2: Tensor) -> Tensor | float:
         """The derivative of its logarithm by r²; anything at 0, where r² itself does not move."""
 
+    def shape_(self, r2: Tensor) -> Tensor:
+        """The correlation in the memory of `r2`, if `log_slope` has no use for it."""
+        return self.shape(r2)
+
     def anchor(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> Anchored:
         return _AnchoredStationary(self, params, Z, dtype)
 
@@ -84,21 +88,20 @@ class _AnchoredStationary(Anchored):
         return self._variance[:, None].expand(-1, len(X))
 
     def pull_back(self, X: Tensor, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> Slopes:
-        by_gram = sum_to(by_gram, self.gram.shape) * self.gram
-        by_cross = sum_to(by_cross, self._cross.shape) * self._cross
+        by_gram = sum_to(by_gram, self.gram.shape).mul_(self.gram)
+        by_cross = sum_to(by_cross, self._cross.shape).mul_(self._cross)
         by_variance = sum_to(by_gram.sum((-2, -1)) + by_cross.sum((-2, -1)), self._variance.shape)
         by_variance = by_variance + sum_to(by_diag.sum(-1), self._variance.shape) * self._variance
-        by_within, by_to = by_gram.mul_(self._log_slope(self._within)), by_cross.mul_(self._log_slope(self._to))
+        by_within = by_gram.mul_(self._kernel.log_slope(self._within))
+        by_to = by_cross.mul_(self._kernel.log_slope(self._to))
         by_within.diagonal(dim1=-2, dim2=-1).zero_()
         by_Z, by_precision = self._points.gradient(X, by_within, by_to)
         by_params = {"log_lengthscale": -2.0 * self._precision * by_precision, "log_variance": by_variance}
         return Slopes(by_params, by_Z)
 
     def _covariance(self, r2: Tensor) -> Tensor:
-        return self._variance[:, None, None] * self._kernel.shape(r2)
-
-    def _log_slope(self, r2: Tensor) -> Tensor | float:
-        return self._kernel.log_slope(r2)
+        shape, variance = self._kernel.shape_(r2), self._variance[:, None, None]
+        return shape.mul_(variance) if shape.dtype == variance.dtype else variance * shape
 
 
 class RBF(Stationary):
@@ -110,6 +113,9 @@ class RBF(Stationary):
 
     def shape(self, r2: Tensor) -> Tensor:
         return torch.exp(-0.5 * r2)
+
+    def shape_(self, r2: Tensor) -> Tensor:
+        return r2.mul_(-0.5).exp_() if type(self).shape is RBF.shape else self.shape(r2)
 
     def log_slope(self, r2: Tensor) -> Tensor | float:
         return -0.5

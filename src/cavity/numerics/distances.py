@@ -6,6 +6,8 @@ centre of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all clas
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,12 +28,12 @@ class Points:
         self._centre = Z.mean((0, 1))
         centred = Z - self._centre
         self._precision, self._dtype, self._Z = precision, dtype, centred.to(dtype)
-        self._scaled = (centred * precision[:, None, :]).to(dtype)
+        self._scaled = (centred * (-2.0 * precision)[:, None, :]).to(dtype)
 
     def within(self) -> Float[Tensor, "_ M M"]:
         """r² of every pair of inducing points; exactly 0 on the diagonal."""
         product = torch.matmul(self._scaled, self._Z.mT)
-        self._squares = product.diagonal(dim1=-2, dim2=-1).clone()
+        self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
         r2 = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
         r2.diagonal(dim1=-2, dim2=-1).zero_()
         return r2
@@ -52,13 +54,14 @@ class Points:
         by_within, by_to = by_within.to(self._dtype), by_to.to(self._dtype)
         C, M, B = by_to.shape
         pull = torch.matmul(by_to.reshape(C * M, B), X).view(C, M, -1)
-        moment = (pull * Z).sum(-2)
-        pull = torch.baddbmm(pull, by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
+        scratch = pull * Z  # one block for both sums: fresh memory costs more than the arithmetic
+        moment = scratch.sum(-2)
+        pull.baddbmm_(by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
         weight = by_to.sum(-1) + 2.0 * by_within.sum(-1)
-        pull = torch.addcmul(pull, weight[..., None], Z)  # Σ_j weight_j (z − x_j), twice within Z
+        pull.addcmul_(weight[..., None], Z)  # Σ_j weight_j (z − x_j), twice within Z
         of_rows = torch.matmul(by_to.sum(-2), X.square())
-        by_precision = (pull * Z).sum(-2) + of_rows - moment
-        by_Z = sum_to(pull.to(self._precision.dtype) * (2.0 * self._precision[:, None, :]), Z.shape)
+        by_precision = torch.mul(pull, Z, out=scratch).sum(-2) + of_rows - moment
+        by_Z = sum_to(pull.to(self._precision.dtype).mul_(2.0 * self._precision[:, None, :]), Z.shape)
         return by_Z, sum_to(by_precision.to(self._precision.dtype), self._precision.shape)
 
     def _moved(self, X: Tensor) -> Tensor:
@@ -66,5 +69,8 @@ class Points:
 
 
 def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
-    """a² + b² − 2ab, in place; what overflows is as far away as can be."""
-    return product.mul_(-2.0).add_(a2).add_(b2).nan_to_num_(nan=torch.inf, posinf=torch.inf).clamp_min_(0.0)
+    """a² + b² − 2ab from −2ab, in place; what overflows is as far away as can be."""
+    r2 = product.add_(a2).add_(b2)
+    if r2.is_cuda or not math.isfinite(float(a2.sum() + b2.sum())):  # a CPU knows at no cost that nothing does
+        r2.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+    return r2.clamp_min_(0.0)

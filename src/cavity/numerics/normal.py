@@ -22,12 +22,12 @@ FRACTION_BELOW = {torch.float64: -24.0, torch.float32: -6.0}
 
 def log_ndtr(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """log Φ(z), with derivative `hazard`; relative error below 1e-12 for every finite z up to 37 (there -6e-300)."""
-    return _LogNdtr.apply(z)
+    return _LogNdtr.apply(z) if z.requires_grad else _LogNdtr.forward(z)
 
 
 def hazard(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """r(z) = φ(z)/Φ(z), with derivative -`hazard_slope`; relative error below 1e-12 for every finite z up to 37."""
-    return _Hazard.apply(z)
+    return _Hazard.apply(z) if z.requires_grad else _Hazard.forward(z)
 
 
 def hazard_slope(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None = None) -> Float[Tensor, "..."]:
@@ -36,7 +36,10 @@ def hazard_slope(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None = None)
     Pass r = hazard(z) where it is known already: it is the costly part.
     """
     r = hazard(z) if r is None else r
-    return torch.where(z < _fraction_below(z), _slope_by_fraction(z), r * (r + z))
+    plain, is_low = r * (r + z), z < _fraction_below(z)
+    if not (z.is_cuda or is_low.any()):  # the rule; to ask a GPU would be to wait for it
+        return plain
+    return torch.where(is_low, _slope_by_fraction(z), plain)
 
 
 def _slope_by_fraction(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from cavity.numerics.linalg import is_recording
 from cavity.numerics.normal import SQRT_HALF, hazard, hazard_slope, log_ndtr
 
 SQRT_2PI = math.sqrt(2 * math.pi)
@@ -28,6 +29,7 @@ LEVEL = 48.3  # F(start) = exp(-LEVEL) = Φ(-WINDOW)
 LEVEL_STEPS = 3
 STEP = 0.8  # a, as a share of the narrowest integrand at `start`
 GROWTH = 20.0  # b; measured with STEP: raw sums right to 1e-13, at 40 to 50 nodes for ordinary rows
+RECORDED_NODES = 80  # of a recorded step: ordinary rows take 40 to 50
 MARGIN = 4.0  # steps left of `start`, for the relative accuracy of small p
 LOG_TRUST = -36.0  # the nodes give p to a relative 1e-5 down to here, to 1e-7 at 1e-14
 MODE_STEPS, MODE_TOLERANCE = 24, 1e-2  # mode to a share of the integrand's width: log p to its square
@@ -76,7 +78,12 @@ def win_probability(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], own: 
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
     mean = mean - mean.gather(0, pivot)
     grid = _grid(mean, sd)
-    nodes = int((grid.stop.amax() + MARGIN + 2).ceil())
+    need = grid.stop.amax() + MARGIN + 2
+    if is_recording(need):  # no number can be asked for: NaN if these are too few
+        nodes, need = RECORDED_NODES, torch.where(need <= RECORDED_NODES, 1.0, torch.nan)
+        sd = sd * need
+    else:
+        nodes = int(need.ceil())
     blocks = torch.arange(len(var[0]), device=var.device).split(_block_size(own, nodes))
     parts = [_win(mean[:, rows], sd[:, rows], own[:, rows], grid.take(rows), nodes) for rows in blocks]
     return parts[0] if len(parts) == 1 else Win(*(torch.cat(part, -1) for part in zip(*parts, strict=True)))

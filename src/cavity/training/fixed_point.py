@@ -104,10 +104,12 @@ def _mixed(mixing: Anderson, old: Any, new: Any) -> Any:
 
 
 def _leaves(state: Any) -> list[Tensor]:
+    if state is None:
+        return []
     return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in _leaves(part)]
 
 
 def _replaced(state: Any, by_id: dict[int, Tensor]) -> Any:
-    if isinstance(state, Tensor):
+    if state is None or isinstance(state, Tensor):
         return by_id.get(id(state), state)
     return type(state)._make(_replaced(part, by_id) for part in state)

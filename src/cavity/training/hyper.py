@@ -92,9 +92,12 @@ class HyperPrior:
         self._above = self._model.spread({name: entry[-1] ** -2 for name, entry in sides.items()}, 0.0)
         self._pooled = [n for n in logs if kind(n) == "lengthscale"] if "spread" in spec else []
         self._pooling = spec["spread"] ** -2 if self._pooled else 0.0
+        self._is_flat = not (self._pooling or self._below.any() or self._above.any())
 
     def log_density(self, theta: Float[Tensor, "P"]) -> Tensor:
         """The log density, up to a constant."""
+        if self._is_flat:
+            return theta.new_zeros(())
         theta = theta[: len(self._mean)]
         away = theta - self._mean
         own = -0.5 * (self._precision(away) * away.square()).sum()
@@ -102,6 +105,8 @@ class HyperPrior:
 
     def add_gradient(self, theta: Float[Tensor, "P"], to: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         """`to` with the gradient at θ added, in place; inducing points come last in θ and are left alone."""
+        if self._is_flat:
+            return to
         theta = theta[: len(self._mean)]
         away = theta - self._mean
         to[: len(theta)] -= self._precision(away) * away + self._pooling * self._from_mean(theta)

@@ -7,7 +7,7 @@ worked, halves the damping and the rates, and is written into the history.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ from cavity.numerics.linalg import FactorisationError
 from cavity.training.fixed_point import fixed_point
 from cavity.training.history import Clock, History, Record
 from cavity.training.hyper import HyperPrior, Model, Q
-from cavity.training.optimisers import Optimiser
+from cavity.training.optimisers import Adam, Optimiser
+from cavity.training.replay import Reached, Recorder, Replay
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
+REPLAYS = 32  # recorded steps before asking the GPU how they went
 
 
 class TrainingError(ValueError):
@@ -93,6 +95,7 @@ class Trainer:
         self.failures, self.scale, self._renewed = 0, 1.0, -1
         self._rows_weight = float(data.weight.sum())
         self._generator = torch.Generator().manual_seed(plan.seed)
+        self._replay: Replay | None = None
 
     def start(self) -> tuple[Tensor, Any]:
         """θ at its start values, and a state with no data in it."""
@@ -112,6 +115,7 @@ class Trainer:
         for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
             if self._good is start and not self.clock.is_over():
                 theta, state, _ = self._epoch(theta, state, epoch - 1, optimiser)
+        self._replay = None  # and its memory
         if self._good is start:
             raise FactorisationError(f"no step worked: {self.history.last_event()}")
         try:
@@ -175,38 +179,67 @@ class Trainer:
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
         """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""
-        prior = self.model.prior(theta)
+        prior = self._prior(theta)
+        if self.plan.updates == "outer":
+            state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
+        found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
+        if not math.isfinite(float(found[1] + found[2].sum())):
+            raise FactorisationError("the objective or its gradient is not finite")
+        return found
+
+    def slope(
+        self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
+    ) -> tuple[Any, Tensor, Tensor]:
+        """The same, whatever comes out; a state that has converged is left alone."""
+        prior = self._prior(theta) if prior is None else prior
         rows = prior.rows(batch.X)
         state = self._state(theta, state)
-        if self.plan.updates == "outer":
-            state = self.converge(prior, state, self.plan.outer_sweeps)
-        else:
-            state = self.method.update(prior, rows, state, batch, self._damping(epoch) * self.scale)
+        if self.plan.updates != "outer":
+            state = self.method.update(prior, rows, state, batch, damping)
         found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
         parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
         gradient = self.hyper_prior.add_gradient(theta, self.model.join(parts))
-        objective = found.log_z + self.hyper_prior.log_density(theta)
-        if not torch.isfinite(objective + gradient.sum()):
-            raise FactorisationError("the objective or its gradient is not finite")
-        return state, objective.detach(), gradient
+        return state, found.log_z + self.hyper_prior.log_density(theta), gradient
 
     def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float | None]:
-        values = []
-        for step, batch in enumerate(self._batches()):
-            progress = self.clock.progress(epoch + step * len(batch.positions) / len(self.data))
+        """One pass over the rows; θ, the state and the mean objective of the steps that worked."""
+        places = self._places()
+        step, worked, total = 0, 0, 0.0
+        while step < len(places) and not (worked and self.clock.is_over()):
             try:
                 if step == 0 and epoch > 0:
                     state = self._refreshed(theta, state)
+                reached = self._replayed(theta, state, places, step, epoch, optimiser)
+                if reached is not None and reached.steps:
+                    theta, state = reached.theta, reached.state
+                    self._has_worked(reached.before, state)
+                    step, worked, total = step + reached.steps, worked + reached.steps, total + reached.total
+                    continue
+                batch = self._batch(places[step])
                 state, objective, gradient = self.evaluate(theta, state, batch, epoch)
             except FactorisationError as error:
                 theta, state = self._go_back(epoch, optimiser, error)
+                step += 1
                 continue
-            self._good, self.failures, self.scale = (theta, state), 0, 1.0
-            theta = optimiser.step(theta, gradient, progress)
-            values.append(float(objective))
-            if self.clock.is_over():
-                break
-        return theta, state, sum(values) / len(values) if values else None
+            self._has_worked(theta, state)
+            theta = optimiser.step(theta, gradient, self._progress(epoch, step, len(places)))
+            step, worked, total = step + 1, worked + 1, total + float(objective)
+        return theta, state, total / worked if worked else None
+
+    def _has_worked(self, theta: Tensor, state: Any) -> None:
+        self._good, self.failures, self.scale = (theta, state), 0, 1.0
+
+    def _replayed(
+        self, theta: Tensor, state: Any, places: Sequence[Tensor], step: int, epoch: int, optimiser: Optimiser
+    ) -> Reached | None:
+        """Many steps at once on a GPU, where the optimiser can be recorded and nothing has failed just now."""
+        if not (theta.is_cuda and isinstance(optimiser, Adam)) or self.plan.updates == "outer" or self.failures:
+            return None
+        if self._replay is None:
+            self._replay = Replay(self.slope, self.data, optimiser, Recorder())
+        steps = range(step, min(step + REPLAYS, len(places)))
+        rates = [optimiser.rate(self._progress(epoch, i, len(places))) for i in steps]
+        return self._replay.run(theta, state, self._good[0], [places[i] for i in steps], rates, self._damping(epoch))
 
     def _go_back(self, epoch: int, optimiser: Optimiser, error: FactorisationError) -> tuple[Tensor, Any]:
         """The last θ and state that worked, and smaller steps from there.
@@ -249,10 +282,17 @@ class Trainer:
     def _prior(self, theta: Tensor) -> Prior:
         return self.model.prior(theta)
 
-    def _batches(self) -> Iterator[Batch]:
+    def _places(self) -> Sequence[Tensor]:
+        """Which rows are in each batch of the next epoch."""
         if self.plan.batch_size is None:
-            return iter([self.data.full])
-        return self.data.shuffled(self.plan.batch_size, self._generator)
+            return [self.data.full.positions]
+        return self.data.places(self.plan.batch_size, self._generator)
+
+    def _batch(self, places: Tensor) -> Batch:
+        return self.data.full if self.plan.batch_size is None else self.data.batch(places)
+
+    def _progress(self, epoch: int, step: int, n_steps: int) -> float:
+        return self.clock.progress(epoch + step / n_steps)
 
     def _damping(self, epoch: int) -> float:
         return max(self.plan.damping * self.plan.damping_decay**epoch, min(self.plan.damping_floor, self.plan.damping))

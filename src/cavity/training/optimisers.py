@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -26,31 +27,46 @@ class Optimiser(Protocol):
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015), its rate falling along a half cosine to a hundredth if `decay`."""
+    """Adam (Kingma and Ba, 2015), its rate falling along a half cosine to a hundredth if `decay`.
+
+    Args:
+        rate: the largest step of a parameter.
+        decay: whether the rate falls.
+        n_rows: how many rows the objective is a sum over. Gradients far below EPSILON a row are rounding errors: they
+            must not be blown up to full steps, which would make every machine learn something else.
+    """
 
     FINAL = 0.01
-    BETAS = (0.9, 0.999)
+    BETAS, EPSILON = (0.9, 0.999), 1e-8
 
-    def __init__(self, rate: float, decay: bool = True) -> None:
+    def __init__(self, rate: float, decay: bool = True, n_rows: float = 1.0) -> None:
         self._rate, self._decay, self._scale = rate, decay, 1.0
+        self._epsilon = self.EPSILON * n_rows
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
     def step(self, theta: Float[Tensor, "P"], gradient: Float[Tensor, "P"], progress: float) -> Float[Tensor, "P"]:
+        theta = theta.clone()
+        self.move_(theta, gradient, self.rate(progress))
+        return theta
+
+    def move_(
+        self, theta: Float[Tensor, "P"], gradient: Float[Tensor, "P"], rate: float | Tensor, skip: Tensor | None = None
+    ) -> None:
+        """A step in place at this rate, and none where `skip` is true."""
         if self._moments is None:
             count = torch.zeros((), dtype=torch.float32, device=theta.device)
             self._moments = torch.zeros_like(theta), torch.zeros_like(theta), count
         mean, square, count = self._moments
-        theta = theta.clone()
         adam(
             [theta], [gradient], [mean], [square], [], [count], fused=True, amsgrad=False, beta1=self.BETAS[0],
-            beta2=self.BETAS[1], lr=self._now(progress) * self.size(), weight_decay=0.0, eps=1e-8, maximize=True,
+            beta2=self.BETAS[1], lr=rate, weight_decay=0.0, eps=self._epsilon, maximize=True,
+            found_inf=None if skip is None else skip.float(),
         )  # fmt: skip
-        return theta
 
-    def _now(self, progress: float) -> float:
-        if not self._decay:
-            return 1.0
-        return self.FINAL + (1.0 - self.FINAL) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+    def rate(self, progress: float) -> float:
+        """The learning rate once this share of the training has passed; in single precision, as a GPU takes it."""
+        fall = 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0))) if self._decay else 1.0
+        return float(np.float32((self.FINAL + (1.0 - self.FINAL) * fall) * self.size()))
 
     def shrink(self) -> None:
         self._scale *= 0.5

@@ -129,7 +129,7 @@ def hostile(problem, m):
 def naive(prior, rows, state, batch, damping):
     """P after a plain step towards the target, and the target's site precisions."""
     q = Whitened.from_sites(*state)
-    a, h, _ = q.project(rows.W)
+    a, h = q.project(rows.W)
     precision = -2.0 * expected_log_lik(a, rows.s + h, batch).by_var
     target = EYE + torch.einsum("kmi,ki,kni->kmn", rows.W, precision, rows.W)
     return torch.lerp(state.S + EYE, target, damping), precision

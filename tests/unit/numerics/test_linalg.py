@@ -9,12 +9,17 @@ import torch
 from cavity.numerics.linalg import (
     LARGEST_JITTER,
     FactorisationError,
+    add_to_diagonal_,
     cholesky,
     columns_squared,
+    inverse_by_halves,
     inverse_lower,
+    is_recording,
     squared_distances,
     sum_to,
     symmetrise,
+    times_vector,
+    vector_times,
 )
 
 
@@ -108,6 +113,37 @@ def test_columns_squared_against_loops():
     np.testing.assert_allclose(columns_squared(A), expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("axes", [((), ()), ((2,), (2,)), ((1,), (2,)), ((2,), (1,)), ((3, 2), (3, 2))])
+def test_products_with_a_vector_against_loops(axes):
+    """A x and xᵀA; matrix and vector may be shared by all classes."""
+    A, right, left = random(*axes[0], 3, 4), random(*axes[1], 4, seed=1), random(*axes[1], 3, seed=2)
+    shape = np.broadcast_shapes(*axes)
+    all_A, all_right, all_left = A.expand(*shape, 3, 4), right.expand(*shape, 4), left.expand(*shape, 3)
+    for k in np.ndindex(shape):
+        expected = [sum(float(all_A[k][m, n] * all_right[k][n]) for n in range(4)) for m in range(3)]
+        np.testing.assert_allclose(times_vector(A, right)[k], expected, rtol=1e-13, atol=1e-15)
+        expected = [sum(float(all_A[k][m, n] * all_left[k][m]) for m in range(3)) for n in range(4)]
+        np.testing.assert_allclose(vector_times(left, A)[k], expected, rtol=1e-13, atol=1e-15)
+    assert times_vector(A, right).shape == (*shape, 3)
+    assert vector_times(left, A).shape == (*shape, 4)
+
+
+@pytest.mark.parametrize("x", [2.5, random(2, 1), random(2, 3)])
+def test_add_to_diagonal_against_loops(x):
+    """In place: a number, one of each matrix, or one of each entry."""
+    A, added = random(2, 3, 3), torch.as_tensor(x).expand(2, 3)
+    before = A.clone()
+    assert add_to_diagonal_(A, x) is A
+    for k in range(2):
+        for m in range(3):
+            for n in range(3):
+                assert A[k, m, n] == before[k, m, n] + (added[k, m] if m == n else 0.0)
+
+
+def test_nothing_is_recorded_on_a_cpu():
+    assert not is_recording(random(2))
+
+
 def test_symmetrise():
     A = random(2, 3, 3)
     S = symmetrise(A)
@@ -150,3 +186,14 @@ def test_sum_to_is_the_adjoint_of_broadcasting():
     inner = (small.expand(4, 2, 3) * large).sum()
     torch.testing.assert_close((small * sum_to(large, small.shape)).sum(), inner)
     assert sum_to(large, large.shape) is large
+
+
+@pytest.mark.parametrize("M", [1, 64, 65, 128, 131, 200])
+def test_inverse_by_halves_is_the_inverse(M):
+    """Whatever the size, odd halves included; above the diagonal exactly 0."""
+    rng = np.random.default_rng(M)
+    A = rng.standard_normal((2, M, M))
+    L = torch.linalg.cholesky(torch.from_numpy(A @ A.swapaxes(1, 2) / M + np.eye(M)))
+    found = inverse_by_halves(L)
+    torch.testing.assert_close(found @ L, torch.eye(M, dtype=L.dtype).expand_as(L), rtol=0, atol=1e-12)
+    assert torch.equal(found, found.tril())

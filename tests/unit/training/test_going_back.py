@@ -8,7 +8,7 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorisationError
-from tests.problems import PLAN, random_problem, trainer
+from tests.problems import PLAN, random_problem, shuffled, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -52,6 +52,66 @@ def test_a_leap_at_the_very_end_is_taken_back(method, batch_size):
     assert torch.equal(found.theta, leap.visited[-1])
     assert len(leap.visited) == steps
     assert "went back" in run.history.records[-1]["event"]
+
+
+class Gradual:
+    """Steps that a rounding error changes by no more than itself."""
+
+    def step(self, theta, gradient, progress):
+        return theta + 1e-3 * gradient
+
+    def shrink(self):
+        raise AssertionError("a single failure of EP in batches is no reason to shrink")
+
+    def size(self):
+        return 1e-3
+
+
+def failing_late(name, at):
+    """EP, with call number `at` (from 0) of `name` failing after its work is done."""
+    made, work, calls = EP(), getattr(EP, name), []
+
+    def broken(*args, **kwargs):
+        found = work(made, *args, **kwargs)
+        calls.append(name)
+        if len(calls) - 1 == at:
+            raise FactorisationError("made to fail")
+        return found
+
+    setattr(made, name, broken)
+    return made
+
+
+def without_step(plan, skipped):
+    """Training as it goes where one step (from 0) is not made at all."""
+    run, optimiser = trainer(EP(), PROBLEM, plan), Gradual()
+    good = theta, state = run.start()
+    generator, n_steps = torch.Generator().manual_seed(plan.seed), 0
+    for epoch in range(plan.max_epochs):
+        for step, batch in enumerate(shuffled(run.data, plan.batch_size, generator)):
+            if n_steps == skipped:
+                theta, state = good
+            if step == 0 or n_steps == skipped:
+                state = EP().refresh(run.model.prior(theta), state, run.data.in_order(plan.batch_size))
+            if n_steps != skipped:
+                state, _, gradient = run.evaluate(theta, state, batch, epoch)
+                good, theta = (theta, state), optimiser.step(theta, gradient, 0.0)
+            n_steps += 1
+    return run.finish(theta, state, plan.max_epochs)
+
+
+@pytest.mark.parametrize("name", ["update", "objective"])
+@pytest.mark.parametrize("at", [0, 3, 4, 7], ids=["first of all", "first of an epoch", "within one", "in the last"])
+def test_a_failed_step_on_a_batch_leaves_no_trace(name, at):
+    """θ, q, log Z and the sites of every row are those of training that never made the step."""
+    plan = replace(PLAN, batch_size=6, max_epochs=3, damping=0.8)
+    run = trainer(failing_late(name, at), PROBLEM, plan)
+    found, expected = run.train(Gradual()), without_step(plan, at)
+    assert [record["event"] is not None for record in run.history.records].count(True) == 1
+    torch.testing.assert_close(found.theta, expected.theta, rtol=0, atol=1e-11)
+    for x, y in zip(*([*s.settled().store, s.T, s.t] for s in (found.state, expected.state)), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
+    assert found.log_z == pytest.approx(expected.log_z, rel=1e-11)
 
 
 @METHODS

@@ -23,10 +23,15 @@ def adaptive(rate=0.01, size=3, largest=1.0, pooled=None):
 # --- Adam ---
 
 
-def test_adam_makes_the_steps_of_torch():
+RATE = float(np.float32(0.03))  # rates are single
+
+
+@pytest.mark.parametrize("n_rows", [1.0, 1e6])
+def test_adam_makes_the_steps_of_torch(n_rows):
+    """ε is per row of the objective."""
     parameter = torch.nn.Parameter(vector(0.5, -1.0, 2.0))
-    theirs = torch.optim.Adam([parameter], lr=0.03, maximize=True)
-    theta, ours = parameter.detach().clone(), Adam(0.03, decay=False)
+    theirs = torch.optim.Adam([parameter], lr=RATE, eps=1e-8 * n_rows, maximize=True)
+    theta, ours = parameter.detach().clone(), Adam(0.03, False, n_rows)
     for gradient in gradients():
         parameter.grad = gradient.clone()
         theirs.step()
@@ -39,6 +44,27 @@ def test_adam_decays_along_a_half_cosine():
     for progress in (0.0, 0.5, 1.0, 1.7):
         steps.append(float(Adam(0.1).step(vector(0.0), vector(1.0), progress)))
     assert steps == pytest.approx([0.1, 0.0505, 0.001, 0.001], rel=1e-6)
+
+
+def test_a_rate_of_adam_is_single():
+    adam = Adam(0.03)
+    for progress in np.linspace(0.0, 1.0, 7):
+        assert adam.rate(progress) == np.float32(adam.rate(progress))
+    assert adam.rate(0.0) == RATE
+
+
+def test_a_step_of_adam_that_is_skipped_leaves_no_trace():
+    """Neither in θ nor in the steps that follow."""
+    results = []
+    for skipped in ((), (3, 4)):
+        theta, adam = vector(0.5, -1.0, 2.0), Adam(0.03, decay=False)
+        made = [g for i, g in enumerate(gradients()) if skipped or i not in (3, 4)]
+        for i, gradient in enumerate(made):
+            before = theta.clone()
+            adam.move_(theta, gradient, adam.rate(0.0), torch.tensor(i in skipped))
+            assert torch.equal(theta, before) == (i in skipped)
+        results.append(theta)
+    assert torch.equal(*results)
 
 
 def test_adam_after_a_failure_makes_half_the_steps():
