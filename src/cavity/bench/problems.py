@@ -35,6 +35,8 @@ class Options(NamedTuple):
         dtype: one precision only; None for all that the case has.
         data: the set of the case `quality`, and `seconds` its budgets of training time.
         rate: Adam's, for the rivals.
+        own_rate: Adam's, for cavity; None for its default.
+        lengthscale: where all start in `quality`; None for what cavity makes of the data.
     """
 
     size: Size = Size()
@@ -43,6 +45,8 @@ class Options(NamedTuple):
     data: str = "satellite"
     seconds: tuple[float, ...] = (5.0, 10.0, 20.0, 40.0, 80.0)
     rate: float = 0.01
+    own_rate: float | None = None
+    lengthscale: float | None = None
 
     def dtypes(self, *usual: str) -> tuple[str, ...]:
         """The precisions to run: those that are usual for the case, or the one asked for."""

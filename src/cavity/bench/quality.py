@@ -51,13 +51,14 @@ def quality(options: Options) -> Iterator[Record]:
     """The curve of every competitor from the same start, point by point."""
     data, dtype = task(options.data), options.dtype or "float64"
     M, B = options.size.M, min(options.size.B, len(data.X))
-    start = find_start(data.X, int(data.y.max()) + 1, M)
+    start = find_start(data.X, int(data.y.max()) + 1, M, options.lengthscale)
     options = options._replace(dtype=dtype, size=options.size._replace(B=B))
     common = {"case": "quality", "data": data.name, "dtype": dtype, "device": options.device, "M": M, "B": B,
+              "lengthscale": round(start.lengthscale, 3),
               "rows": len(data.X), "test_rows": len(data.X_test)}  # fmt: skip
     for method in METHODS[data.name]:
         for point in cavity_curve(method, data, start, options):
-            yield common | {"what": f"cavity {method}"} | _rounded(point)
+            yield common | {"what": f"cavity {method}", "rate": options.own_rate} | _rounded(point)
     for name, make in available(dtype, options.device).items():
         try:
             for point in rival_curve(name, make, data, start, options):
@@ -72,7 +73,7 @@ def cavity_curve(method: str, data: Task, start: Start, options: Options) -> Ite
         model = GPClassifier(
             method, kernel=RBF(start.lengthscale, start.variance), inducing_points=start.Z, n_inducing=options.size.M,
             scaling=None, batch_size=options.size.B, max_epochs=EPOCHS, tol=0.0,
-            max_seconds=max(budget - start.seconds, LEAST_SECONDS),
+            max_seconds=max(budget - start.seconds, LEAST_SECONDS), learning_rate=options.own_rate,
             device=options.device, dtype=options.dtype or "float64", random_state=0,
         )  # fmt: skip
         seconds = start.seconds + once(partial(model.fit, data.X, data.y), options.device)

@@ -10,7 +10,6 @@ from cavity.bench import rivals
 from cavity.bench.problems import Options, Size, sparse_images
 from cavity.bench.records import Record
 from cavity.bench.steps import cavity_step
-from cavity.bench.timing import milliseconds
 from cavity.estimator import GPClassifier
 from cavity.kernels import RBF
 
@@ -46,7 +45,7 @@ def epoch_seconds(method: str, size: Size, n_batches: int, dtype: str, device: s
 def step_seconds(method: str, size: Size, dtype: str, device: str) -> float:
     """The least time of a step."""
     work = cavity_step(method, sparse_images(size), size, dtype, device)
-    return 1e-3 * milliseconds(work, REPEATS, device=device)["least_ms"]
+    return 1e-3 * work.milliseconds(REPEATS, device)["least_ms"]
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:

@@ -51,12 +51,13 @@ def _scaled(X: NDArray, scaler: StandardScaler | None, name: str) -> Array:
     return np.ascontiguousarray(scaled, dtype=np.float64)
 
 
-def find_start(X: Array, n_classes: int, n_inducing: int, seed: int = 0) -> Start:
+def find_start(X: Array, n_classes: int, n_inducing: int, lengthscale: float | None = None, seed: int = 0) -> Start:
     """Centres of k-means for every class and the kernel that cavity starts mini-batches with, timed."""
     began = time.perf_counter()
     rows = np.random.default_rng(seed).permutation(len(X))
     means = KMeans(min(n_inducing, len(X)), n_init=1, max_iter=LLOYD_STEPS, random_state=seed)
     Z = means.fit(X[rows[:KMEANS_ROWS]]).cluster_centers_
-    lengthscale = BATCH_START.lengthscale * float(np.median(pdist(X[rows[:MEDIAN_ROWS]])))
+    if lengthscale is None:
+        lengthscale = BATCH_START.lengthscale * float(np.median(pdist(X[rows[:MEDIAN_ROWS]])))
     every = np.broadcast_to(Z, (n_classes, *Z.shape)).copy()
     return Start(every, lengthscale, BATCH_START.variance, time.perf_counter() - began)

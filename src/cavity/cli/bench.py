@@ -32,6 +32,8 @@ POSITIVE = click.FloatRange(0, min_open=True)
     help="When quality is scored; once for each time.",
 )  # fmt: skip
 @click.option("--rate", type=POSITIVE, default=NEW.rate, show_default=True, help="Of Adam, for the rivals.")
+@click.option("--own-rate", type=POSITIVE, help="Of Adam, for cavity, instead of its default.")
+@click.option("--lengthscale", type=POSITIVE, help="Where all start in quality, instead of by the data.")
 @click.option("--history", is_flag=True, help="Show the latest and the best of what the file holds; measure nothing.")
 @click.option("--plot", type=FILE, help="Draw what the file holds into this PNG, SVG or PDF; measure nothing.")
 def bench(
@@ -46,6 +48,8 @@ def bench(
     data: str,
     seconds: tuple[float, ...],
     rate: float,
+    own_rate: float | None,
+    lengthscale: float | None,
     history: bool,
     plot: Path | None,
 ) -> None:
@@ -60,7 +64,7 @@ def bench(
         torch.set_num_threads(threads)
     shape = Size(*size)
     shape = shape._replace(M=inducing or shape.M, B=batch or shape.B)
-    options = Options(shape, device, dtype, data, seconds, rate)
+    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale)
     for case in cases or USUAL:
         _measure(case, options, out)
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from cavity.numerics.linalg import FactorisationError
@@ -65,7 +66,8 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         iterations += 1
 
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": settings.memory}
-    with contextlib.suppress(_OutOfTime):
+    # numpy's threads, waiting for work, would take the processors from torch's
+    with contextlib.suppress(_OutOfTime), threadpool_limits(1, user_api="blas"):
         minimize(negative, theta.cpu().numpy() / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
     if not np.isfinite(best[0]):
         raise FactorisationError(f"no step worked: {trainer.history.last_event()}")

@@ -96,25 +96,26 @@ class Trainer:
         self._rows_weight = float(data.weight.sum())
         self._generator = torch.Generator().manual_seed(plan.seed)
         self._replay: Replay | None = None
+        self._good: tuple[Tensor, Any]
 
     def start(self) -> tuple[Tensor, Any]:
         """θ at its start values, and a state with no data in it."""
         theta = self.model.start()
-        return theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+        self._good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+        return self._good
 
     def train(self, optimiser: Optimiser) -> Trained:
         """Ascend until the objective settles or the epochs or seconds are used up."""
         theta, state = start = self.start()
-        self._good = start
         for epoch in range(1, self.plan.max_epochs + 1):
-            theta, state, objective = self._epoch(theta, state, epoch - 1, optimiser)
+            theta, state, objective = self.epoch(theta, state, epoch - 1, optimiser)
             if objective is not None:
                 self.note(epoch, objective, optimiser.size())
             if self.history.has_settled(self.plan.tol * self._rows_weight) or self.clock.is_over():
                 break
         for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
             if self._good is start and not self.clock.is_over():
-                theta, state, _ = self._epoch(theta, state, epoch - 1, optimiser)
+                theta, state, _ = self.epoch(theta, state, epoch - 1, optimiser)
         self._replay = None  # and its memory
         if self._good is start:
             raise FactorisationError(f"no step worked: {self.history.last_event()}")
@@ -201,7 +202,7 @@ class Trainer:
         gradient = self.hyper_prior.add_gradient(theta, self.model.join(parts))
         return state, found.log_z + self.hyper_prior.log_density(theta), gradient
 
-    def _epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float | None]:
+    def epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float | None]:
         """One pass over the rows; θ, the state and the mean objective of the steps that worked."""
         places = self._places()
         step, worked, total = 0, 0, 0.0

@@ -13,7 +13,8 @@ SIZE = Size(3, 4, 6, 5)
 def test_a_step_is_a_step_of_training(method):
     """The second call goes on from the first, to the next batch."""
     work = cavity_step(method, sparse_images(SIZE), SIZE, "float64", "cpu")
-    first, second = work(), work()
+    assert work.steps == 1
+    first, second = work.call(), work.call()
     assert torch.isfinite(second).all()
     assert not torch.equal(first, second)
 
