@@ -37,6 +37,7 @@ class Options(NamedTuple):
         rate: Adam's, for the rivals.
         own_rate: Adam's, for cavity; None for its default.
         lengthscale: where all start in `quality`; None for what cavity makes of the data.
+        what: competitors of `quality` by name; all where there is none.
     """
 
     size: Size = Size()
@@ -47,6 +48,11 @@ class Options(NamedTuple):
     rate: float = 0.01
     own_rate: float | None = None
     lengthscale: float | None = None
+    what: tuple[str, ...] = ()
+
+    def takes_part(self, what: str) -> bool:
+        """Whether this competitor is asked for."""
+        return not self.what or what in self.what
 
     def dtypes(self, *usual: str) -> tuple[str, ...]:
         """The precisions to run: those that are usual for the case, or the one asked for."""

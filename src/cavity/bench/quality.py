@@ -56,10 +56,12 @@ def quality(options: Options) -> Iterator[Record]:
     common = {"case": "quality", "data": data.name, "dtype": dtype, "device": options.device, "M": M, "B": B,
               "lengthscale": round(start.lengthscale, 3),
               "rows": len(data.X), "test_rows": len(data.X_test)}  # fmt: skip
-    for method in METHODS[data.name]:
+    for method in filter(lambda m: options.takes_part(f"cavity {m}"), METHODS[data.name]):
         for point in cavity_curve(method, data, start, options):
             yield common | {"what": f"cavity {method}", "rate": options.own_rate} | _rounded(point)
     for name, make in available(dtype, options.device).items():
+        if not options.takes_part(name):
+            continue
         try:
             for point in rival_curve(name, make, data, start, options):
                 yield common | {"what": name, "rate": options.rate} | _rounded(point)

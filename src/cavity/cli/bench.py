@@ -34,6 +34,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--rate", type=POSITIVE, default=NEW.rate, show_default=True, help="Of Adam, for the rivals.")
 @click.option("--own-rate", type=POSITIVE, help="Of Adam, for cavity, instead of its default.")
 @click.option("--lengthscale", type=POSITIVE, help="Where all start in quality, instead of by the data.")
+@click.option("--what", multiple=True, help="A competitor of quality, such as 'cavity sep' or gpflow; all by default.")
 @click.option("--history", is_flag=True, help="Show the latest and the best of what the file holds; measure nothing.")
 @click.option("--plot", type=FILE, help="Draw what the file holds into this PNG, SVG or PDF; measure nothing.")
 def bench(
@@ -50,6 +51,7 @@ def bench(
     rate: float,
     own_rate: float | None,
     lengthscale: float | None,
+    what: tuple[str, ...],
     history: bool,
     plot: Path | None,
 ) -> None:
@@ -64,7 +66,7 @@ def bench(
         torch.set_num_threads(threads)
     shape = Size(*size)
     shape = shape._replace(M=inducing or shape.M, B=batch or shape.B)
-    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale)
+    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale, what)
     for case in cases or USUAL:
         _measure(case, options, out)
 

@@ -28,7 +28,7 @@ class Points:
         self._centre = Z.mean((0, 1))
         centred = Z - self._centre
         self._precision, self._dtype, self._Z = precision, dtype, centred.to(dtype)
-        self._scaled = (centred * (-2.0 * precision)[:, None, :]).to(dtype)
+        self._scaled = self._Z * (-2.0 * precision).to(dtype)[:, None, :]
 
     def within(self) -> Float[Tensor, "_ M M"]:
         """r² of every pair of inducing points; exactly 0 on the diagonal."""
