@@ -63,6 +63,7 @@ Array = NDArray[np.float64]
 
 STREAM_BATCH = 256
 TRIAL_EPOCHS = 60
+NUDGE = 1e-3  # of a length-scale, for inducing points at their start
 MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 
 
@@ -114,7 +115,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU where there is one), "cpu", "cuda", …
-        dtype: of the inputs and of k(Z, X); all factorisations are float64.
+        dtype: of the inputs and the distances; all factorisations are float64. "float32" is faster where there are many
+            features, and falls back to float64 where rows lie too far out for it.
         random_state: seed of the inducing points and of the order of mini-batches.
         verbose: 1 shows a progress bar, 2 also a line an epoch.
 
@@ -272,7 +274,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         rows = self._validate_training(X, y, sample_weight, reset=is_first, classes=classes)
         if is_first:
             self._start_stream(rows)
-        data = self._data(rows, self._scaler)
+        data = self._data(rows, self._scaler, self._stream.model.dtype)
         record = self._stream.absorb(data, STREAM_BATCH)
         self.n_iter_ += 1
         self.history_.append({"epoch": self.n_iter_, **record})
@@ -342,10 +344,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         scaler = fit_scaler(scaling, rows.X, rows.weight)
         data = self._data(rows, scaler)
         model = self._start_model(data, rows, scaler, choice)
+        if model.dtype != data.X.dtype:
+            data = self._data(rows, scaler, model.dtype)
         if choice.method.learns_q:
             model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report)
+        if model.dtype != DTYPES[self.dtype]:
+            trainer.note(0, None, 0.0, f"dtype={self.dtype!r} is too coarse for these rows: distances in float64")
         try:
             if not model.learned:
                 trained = trainer.infer()
@@ -375,8 +381,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(choice.plan.seed)
         given = self._given_inducing(scaler, n_classes, X.shape[1])
         n_inducing = inducing_count(self.n_inducing, len(X))
-        Z = start_inducing(given, X, rows.y, n_classes, n_inducing, self.init, rng)
         start = choice.start
+        lengthscale = start.lengthscale * median_distance(X, np.random.default_rng(choice.plan.seed)) ** start.power
+        nudge = NUDGE * lengthscale if self.learn_inducing and self.init != "paper" else 0.0
+        Z = start_inducing(given, X, rows.y, n_classes, n_inducing, self.init, nudge, rng)
         return start_model(
             RBF(variance=start.variance) if self.kernel is None else self.kernel,
             X,
@@ -385,7 +393,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             start.noise if self.noise is None else numbers("noise", self.noise),
             (self.learn_kernel, self.learn_inducing),
             (self.share_kernel, self.share_inducing),
-            start.lengthscale * median_distance(X, rng) ** start.power,
+            lengthscale,
             data.X.device,
             DTYPES[self.dtype],
         )
@@ -400,9 +408,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                              f"({n_classes}, M, {n_features}) are needed")  # fmt: skip
         return scaler.transform(Z.reshape(-1, n_features)).reshape(Z.shape)
 
-    def _data(self, rows: Rows, scaler: Scaler) -> ArrayData:
+    def _data(self, rows: Rows, scaler: Scaler, dtype: torch.dtype | None = None) -> ArrayData:
         device = choose_device(self.device)
-        X = torch.as_tensor(scaler.transform(rows.X), dtype=DTYPES[self.dtype], device=device)
+        X = torch.as_tensor(scaler.transform(rows.X), dtype=dtype or DTYPES[self.dtype], device=device)
         y = torch.as_tensor(rows.y, device=device)
         return ArrayData(X, y, torch.as_tensor(rows.weight, device=device), len(self.classes_))
 

@@ -7,7 +7,6 @@ a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.cluster.vq import kmeans2
 from torch import Tensor
 
 from cavity.kernels import Kernel, Params
@@ -35,9 +33,6 @@ from cavity.numerics.linalg import (
 )
 
 KERNEL = "kernel."  # before the names of the kernel's parameters
-KMEANS_ROWS = 5_000  # at least; more inducing points take more
-ROWS_PER_CENTRE = 20
-LLOYD_STEPS = 5
 
 
 class Rows(NamedTuple):
@@ -305,68 +300,3 @@ class Posterior:
         params = {name: value.detach().to(device) for name, value in p.params.items()}
         prior = Prior(p.kernel, params, p.log_noise.detach().to(device), p.Z.detach().to(device), p.n_classes, p.dtype)
         return Posterior(prior, self.whitened.to(device), self.epsilon)
-
-
-def choose_inducing(
-    X: NDArray[np.float64], y: NDArray[np.int64], n_classes: int, n_inducing: int, how: str, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Start values of the inducing points, (C, M, D), from rows of X; M is at most the number of rows to choose from.
-
-    Args:
-        how: "kmeans" (k-means++ of all rows, the same for every class), "kmeans-per-class" (half from the rows of the
-            class, half from all) or "random" (rows drawn for each class apart, as in the paper).
-    """
-    if how == "random":
-        n = min(n_inducing, len(X))
-        return np.stack([X[rng.choice(len(X), n, replace=False)] for _ in range(n_classes)])
-    n_sample = max(KMEANS_ROWS, ROWS_PER_CENTRE * n_inducing)
-    if len(X) > n_sample:
-        sample = rng.choice(len(X), n_sample, replace=False)
-        X, y = X[sample], y[sample]
-    distinct = np.unique(X, axis=0)
-    n = min(n_inducing, len(distinct))
-    if how == "kmeans":
-        return np.broadcast_to(_centres(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
-    own_rows = [np.unique(X[y == k], axis=0) for k in range(n_classes)]
-    return np.stack([_class_centres(distinct, own, n, rng) for own in own_rows])
-
-
-def _class_centres(X: NDArray, own: NDArray, n: int, rng: np.random.Generator) -> NDArray:
-    first = min(len(own), n // 2)
-    parts = [_centres(own, first, rng)] if first else []
-    return np.concatenate([*parts, _centres(X, n - first, rng)])
-
-
-def _centres(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
-    """n centres by k-means++ and a few Lloyd steps; the rows themselves when there are no more of them."""
-    if n >= len(distinct):
-        return distinct
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
-        centres, _ = kmeans2(distinct, _seeds(distinct, n, rng), iter=LLOYD_STEPS, minit="matrix")
-    return centres
-
-
-def _seeds(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
-    """Rows drawn one by one with probability proportional to the squared distance from those drawn before.
-
-    scipy's own seeding measures all distances anew for each row: minutes for a few hundred seeds in many dimensions.
-    """
-    X = distinct - distinct.mean(0)
-    size = np.abs(X).max()
-    X = X / size if size > 0 else X
-    squares = (X**2).sum(1)
-    chosen, nearest = [int(rng.integers(len(X)))], np.full(len(X), np.inf)
-    while len(chosen) < n:
-        last = chosen[-1]
-        nearest = np.minimum(nearest, np.maximum(squares + squares[last] - 2.0 * (X @ X[last]), 0.0))
-        nearest[last] = 0.0
-        chosen.append(_draw(nearest, chosen, rng))
-    return distinct[chosen]
-
-
-def _draw(weight: NDArray, taken: list[int], rng: np.random.Generator) -> int:
-    total = weight.sum()
-    if total > 0:
-        return int(rng.choice(len(weight), p=weight / total))
-    return int(rng.choice(np.setdiff1d(np.arange(len(weight)), taken)))  # distances below rounding: any row left

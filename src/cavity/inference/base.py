@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -72,15 +74,21 @@ class RowSites(NamedTuple):
         return self._replace(held=None)
 
 
-class Objective(NamedTuple):
-    """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks.
+@dataclass(frozen=True)
+class Objective:
+    """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks, made when asked for.
 
     `by_q` is its gradient by the state, for a method whose state the optimiser moves.
     """
 
     log_z: Tensor
-    gradient: Gradient
+    slopes: Callable[[], Gradient]
     by_q: Tensor | None = None
+
+    @cached_property
+    def gradient(self) -> Gradient:
+        """The gradient."""
+        return self.slopes()
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ numbers; training on batches keeps their sums T, t in u-space and replaces the b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -50,11 +51,8 @@ class EP:
         mean, var, covW = q.gather(rows.W)
         f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
         weight = batch.scale * f.weight
-        gram = prior_mismatch(q)
-        if exact:
-            gram += _moment_mismatch(q, covW, f, weight, batch)
         log_z = q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
-        return Objective(log_z, _gradient(q, covW, rows, f, weight, batch, gram))
+        return Objective(log_z, partial(_gradient, q, covW, rows, f, weight, batch, exact))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
@@ -94,9 +92,10 @@ def _shift(f: Factors) -> Float[Tensor, "2 C B"]:
     return (f.sites.precision * f.mean - f.sites.precision_mean) / f.cavity.d
 
 
-def _gradient(
-    q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch, gram: Tensor
-) -> Gradient:
+def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch, exact: bool) -> Gradient:
+    gram = prior_mismatch(q)
+    if exact:
+        gram += _moment_mismatch(q, covW, f, weight, batch)
     by_mean, by_var = opposed(weight * f.tilted.by_mean), weight * f.tilted.by_var
     projection = torch.addcmul(2.0 * by_var / f.cavity.d, by_mean, _shift(f))
     by_mean, projection = collect(by_mean, batch.own), collect(projection, batch.own)

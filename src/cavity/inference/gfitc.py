@@ -56,10 +56,10 @@ class GFITC:
         by_mean = on_u.precision_mean - on_u.precision * a
         by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
         by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
-        gradient = rows_gradient(q, covW, rows.W, by_mean, by_projection, by_var, prior_mismatch(q))
         of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
         log_z = q.log_normaliser(r).sum() + (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
-        return Objective(log_z, gradient)
+        slopes = by_mean, by_projection, by_var
+        return Objective(log_z, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q)))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
 from cavity.numerics.linalg import symmetrise
 from cavity.sites import Cavity, Tilted, both, collect, new_site, opposed, under
@@ -65,14 +65,18 @@ class SEP:
         mean, var, covW = without.gather(rows.W)
         t = under(*_cavities(mean, var, rows, batch))
         weight = batch.scale * factor_weights(batch)
-        by_mean, by_var = weight * t.by_mean, weight * t.by_var
-        by_mean, by_var = collect(opposed(by_mean), batch.own), collect(by_var.expand(2, -1, -1), batch.own)
-        gram = prior_mismatch(q)
-        if exact:
-            gram += _moment_mismatch(q, without, covW, t, weight, batch, state.counts)
         g_q, g_cavity = pair.log_normaliser(share[..., None] * r)
         log_z = g_q.sum() + (state.counts * (g_cavity - g_q)).sum() + (weight * t.log_z).sum()
-        return Objective(log_z, rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var, gram))
+
+        def slopes() -> Gradient:
+            by_mean, by_var = opposed(weight * t.by_mean), (weight * t.by_var).expand(2, -1, -1)
+            by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
+            gram = prior_mismatch(q)
+            if exact:
+                gram += _moment_mismatch(q, without, covW, t, weight, batch, state.counts)
+            return rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var, gram)
+
+        return Objective(log_z, slopes)
 
     def refresh(self, prior: Prior, state: SEPState, batches: Iterable[Batch]) -> SEPState:
         """Nothing to do: no row is remembered."""

@@ -97,8 +97,9 @@ class VI:
         q = Whitened.from_sites(*state)
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        gradient = whitened_gradient(q, covW, rows.W, found.by_mean, 2.0 * found.by_var, found.by_var)
-        return Objective(found.log_lik - kl_from_prior(q).sum(), gradient)
+        slopes = found.by_mean, 2.0 * found.by_var, found.by_var
+        bound = found.log_lik - kl_from_prior(q).sum()
+        return Objective(bound, lambda: whitened_gradient(q, covW, rows.W, *slopes))
 
     def refresh(self, prior: Prior, state: VIState, batches: Iterable[Batch]) -> VIState:
         """Nothing to do: no row is remembered."""
@@ -141,8 +142,8 @@ class PlainVI:
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        gradient = rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q))
-        return Objective(found.log_lik - kl_from_prior(q).sum(), gradient, _by_q(prior, rows, q, found))
+        bound, by_q = found.log_lik - kl_from_prior(q).sum(), _by_q(prior, rows, q, found)
+        return Objective(bound, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q)), by_q)
 
     def refresh(self, prior: Prior, state: Tensor, batches: Iterable[Batch]) -> Tensor:
         """Nothing to do: no row is remembered."""

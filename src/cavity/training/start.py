@@ -6,16 +6,19 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
+from torch import Tensor
 
-from cavity.inducing import KERNEL, choose_inducing
+from cavity.inducing import KERNEL
 from cavity.kernels import Kernel
 from cavity.kernels.base import log_start
 from cavity.numerics.limits import LEAST_LENGTHSCALE
+from cavity.training.centres import choose_inducing
 from cavity.training.hyper import Model
 
 Array = NDArray[np.float64]
 
 MEDIAN_ROWS = 1000
+LARGEST_ERROR = 1e-4  # of a squared distance, in units of the length-scale
 
 
 def start_model(
@@ -36,6 +39,7 @@ def start_model(
         Z: inducing points, (C, M, D).
         learned: whether kernel (with the noise) and inducing points are learned.
         shared: whether all classes share the kernel (with the noise) and the inducing points.
+        dtype: of the distances; single precision becomes double where it would not do.
     """
     n_kernels = 1 if shared[0] else n_classes
     params = kernel.start(n_kernels, X.shape[1], lengthscale)
@@ -43,8 +47,19 @@ def start_model(
     values["log_noise"] = log_start("noise", noise, 1.0, (n_kernels,))
     learned_names = tuple(values) if learned[0] else ()
     values["Z"] = torch.tensor(Z[:1] if shared[1] else Z)
+    dtype = dtype if _is_safe(X, values, dtype) else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
     return Model(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
+
+
+def _is_safe(X: Array, values: dict[str, Tensor], dtype: torch.dtype) -> bool:
+    """Whether r² has digits enough: it is a difference of squares, so its error grows with the row furthest out."""
+    if dtype == torch.float64:
+        return True
+    scales = [value for name, value in values.items() if name.endswith("log_lengthscale")]
+    squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
+    largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
+    return torch.finfo(dtype).eps * largest <= LARGEST_ERROR
 
 
 def median_distance(X: Array, rng: np.random.Generator) -> float:
@@ -63,9 +78,10 @@ def start_inducing(
     n_classes: int,
     n_inducing: int,
     how: str,
+    nudge: float,
     rng: np.random.Generator,
 ) -> Array:
     """Inducing points (C, M, D): the given ones (scaled), or chosen from the rows."""
     if given is None:
-        return choose_inducing(X, y, n_classes, n_inducing, "random" if how == "paper" else how, rng)
+        return choose_inducing(X, y, n_classes, n_inducing, "random" if how == "paper" else how, rng, nudge)
     return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()

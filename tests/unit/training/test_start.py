@@ -41,10 +41,10 @@ def test_median_distance_of_odd_rows(X, expected):
 
 def test_given_inducing_points_serve_every_class():
     Z = RNG(0).standard_normal((4, 2))
-    found = start_inducing(Z, np.zeros((9, 2)), np.zeros(9, dtype=np.int64), 3, 7, "kmeans", RNG(0))
+    found = start_inducing(Z, np.zeros((9, 2)), np.zeros(9, dtype=np.int64), 3, 7, "kmeans", 0.1, RNG(0))
     np.testing.assert_array_equal(found, np.stack([Z] * 3))
     each = RNG(1).standard_normal((3, 4, 2))
-    found = start_inducing(each, np.zeros((9, 2)), np.zeros(9, dtype=np.int64), 3, 7, "kmeans", RNG(0))
+    found = start_inducing(each, np.zeros((9, 2)), np.zeros(9, dtype=np.int64), 3, 7, "kmeans", 0.1, RNG(0))
     np.testing.assert_array_equal(found, each)
 
 
@@ -71,3 +71,17 @@ def test_bad_noise_is_named(noise):
     X, Z = np.zeros((4, 2)), np.zeros((3, 1, 2))
     with pytest.raises(ValueError, match=r"^noise[ =]"):
         start_model(RBF(), X, 3, Z, noise, (True, True), (False, False), 1.0, torch.device("cpu"), torch.float64)
+
+
+def coarse_model(X, lengthscale):
+    Z = np.zeros((2, 3, 2))
+    learned = shared = (False, False)
+    return start_model(RBF(), X, 2, Z, 0.1, learned, shared, lengthscale, torch.device("cpu"), torch.float32)
+
+
+def test_single_precision_only_where_it_will_do():
+    """A squared distance of 2500 has an error of 3e-4 in single precision, one of 100 has 1e-5."""
+    assert coarse_model(np.array([[10.0, 0.0]]), 1.0).dtype == torch.float32
+    assert coarse_model(np.array([[50.0, 0.0]]), 1.0).dtype == torch.float64
+    assert coarse_model(np.array([[50.0, 0.0]]), 5.0).dtype == torch.float32
+    assert coarse_model(np.array([[1e200, 0.0]]), 1.0).dtype == torch.float64

@@ -1,0 +1,52 @@
+"""A GPU learns what a CPU learns: same seeds, same answers. Skipped where there is none."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_wine
+
+from cavity import GPClassifier
+from cavity.kernels import RBF, Linear, Matern52
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+KERNELS = [RBF(), Matern52(), RBF() + Linear()]
+
+
+def both(X, y, **arguments):
+    arguments = {"random_state": 0} | arguments
+    return [GPClassifier(**arguments, device=device).fit(X, y) for device in ("cpu", "cuda")]
+
+
+def agree(a, b, X, atol=1e-6):
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), rtol=0, atol=atol)
+    assert a.log_marginal_likelihood_ == pytest.approx(b.log_marginal_likelihood_, rel=atol)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("method", ["sep", "ep", "vi"])
+def test_in_batches(method, kernel):
+    """Some hundred recorded steps."""
+    X, y = load_digits(return_X_y=True)
+    agree(*both(X, y, method=method, kernel=kernel, batch_size=200, max_epochs=12, n_inducing=30), X)
+
+
+@pytest.mark.parametrize("method", ["sep", "ep"])
+def test_on_all_rows(method):
+    X, y = load_wine(return_X_y=True)
+    agree(*both(X, y, method=method, max_epochs=60, n_inducing=20), X)
+
+
+def test_gfitc():
+    X, y = load_wine(return_X_y=True)
+    agree(*both(X, y, method="gfitc", max_epochs=5, n_inducing=20), X)
+
+
+@pytest.mark.parametrize("method", ["sep", "ep"])
+def test_steps_that_fail(method):
+    """A rate that leads out of all bounds: both go back in the same places, and end well."""
+    X, y = load_wine(return_X_y=True)
+    cpu, gpu = both(X, y, method=method, batch_size=40, max_epochs=4, n_inducing=20, learning_rate=40.0)
+    places = [[(r["epoch"], r["event"] is None) for r in model.history_] for model in (cpu, gpu)]
+    assert places[0] == places[1]
+    assert np.isfinite(gpu.predict_proba(X)).all()
