@@ -151,11 +151,14 @@ class Prior:
 
     def pull_back(self, rows: Rows, gradient: Gradient) -> dict[str, Tensor]:
         """The gradient by the hyper-parameters, from that by the kernel blocks of these rows."""
-        by_gram = self.L_inverse.mT @ gradient.gram @ self.L_inverse
-        by_cross = torch.matmul(self.L_inverse.mT, gradient.cross)
-        by_noise = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1) + gradient.kappa.sum(-1)
+        gram, cross, kappa = gradient
+        if len(self.L) == 1:  # all classes share it, so their sum takes one product
+            gram, cross, kappa = (by.sum(0, keepdim=True) for by in gradient)
+        by_gram = self.L_inverse.mT @ gram @ self.L_inverse
+        by_cross = torch.matmul(self.L_inverse.mT, cross)
+        by_noise = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1) + kappa.sum(-1)
         by_noise = self.noise * sum_to(by_noise, self.noise.shape)
-        by_params, by_Z = self.anchored.pull_back(rows.X, by_gram, by_cross, gradient.kappa)
+        by_params, by_Z = self.anchored.pull_back(rows.X, by_gram, by_cross, kappa)
         return {"Z": by_Z, "log_noise": by_noise} | {KERNEL + name: by for name, by in by_params.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,13 @@ STYLES = {
 NAMES = {"cavity sep": "cavity SEP", "cavity ep": "cavity EP", "cavity vi": "cavity VI",
          "gpytorch": "GPyTorch", "gpflow": "GPflow"}  # fmt: skip
 FLOOR = "floor: the step's products alone, at the machine's rate"
-SETTING = ("processor", "threads", "device", "C", "M", "B", "D")
+SETTING = ("threads", "device", "C", "M", "B", "D")
+CURVE = ("threads", "dtype", "M", "B")
 COMMITS_NAMED = 12
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
-    """Draw into a file whose ending says the format; every panel shows one machine and one setting, the latest."""
+    """Draw into a file whose ending says the format; every panel shows one machine and one setting."""
     panels = [*_step_panels(records), *_quality_panels(records)]
     if not panels:
         raise ValueError("nothing to draw yet: no steps and no time to quality have been measured")
@@ -54,16 +56,23 @@ def _new_figure(**arguments: Any) -> Any:
 
 
 def _step_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
-    """A panel for each precision."""
+    """A panel for each processor, in the finest precision measured there."""
     steps = [record for record in records if record["case"] == "step"]
-    dtypes = sorted({record["dtype"] for record in steps}, reverse=True)
-    return [partial(_draw_steps, _like_the_latest([r for r in steps if r["dtype"] == dtype])) for dtype in dtypes]
+    finest = {record["processor"]: record["dtype"] for record in sorted(steps, key=lambda r: r["dtype"])}
+    groups = [[r for r in steps if (r["processor"], r["dtype"]) == group] for group in finest.items()]
+    return [partial(_draw_steps, _of_one_setting(group, SETTING)) for group in groups]
 
 
-def _like_the_latest(records: Sequence[Record]) -> list[Record]:
-    """The records of the latest machine and size: others cannot be compared with them."""
-    latest = max(reversed(records), key=lambda record: record["when"])
-    return [r for r in records if all(r.get(name) == latest.get(name) for name in SETTING)]
+def _of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
+    """The records of the setting that was measured most often, of several the latest: others cannot be compared."""
+
+    def setting(record: Record) -> tuple[Any, ...]:
+        return tuple(record.get(name) for name in names)
+
+    runs = {(record["when"], setting(record)) for record in records}
+    often = Counter(found for _, found in runs)
+    chosen = max(runs, key=lambda run: (often[run[1]], run[0]))[1]
+    return [record for record in records if setting(record) == chosen]
 
 
 def _draw_steps(records: Sequence[Record], axes: Any) -> None:
@@ -94,11 +103,16 @@ def _least_by_commit(records: Sequence[Record], name: str) -> dict[str, float]:
 
 
 def _quality_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
-    """A panel for each data set, of its latest run."""
+    """A panel for each data set on each processor, of every competitor the latest run."""
     points = [record for record in records if record["case"] == "quality"]
-    latest = {record["data"]: record["when"] for record in sorted(points, key=lambda r: r["when"])}
-    runs = [[r for r in points if (r["data"], r["when"]) == run] for run in latest.items()]
-    return [partial(_draw_quality, run) for run in runs]
+    where = dict.fromkeys((record["processor"], record["data"]) for record in points)
+    groups = [[r for r in points if (r["processor"], r["data"]) == place] for place in where]
+    return [partial(_draw_quality, _latest_runs(_of_one_setting(group, CURVE))) for group in groups]
+
+
+def _latest_runs(records: Sequence[Record]) -> list[Record]:
+    latest = {record["what"]: record["when"] for record in sorted(records, key=lambda r: r["when"])}
+    return [record for record in records if record["when"] == latest[record["what"]]]
 
 
 def _draw_quality(records: Sequence[Record], axes: Any) -> None:
@@ -109,7 +123,7 @@ def _draw_quality(records: Sequence[Record], axes: Any) -> None:
         _line(axes, what, [seconds for seconds, _ in curve], [nll for _, nll in curve])
     axes.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="NLL of the test rows / nats")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     axes.set_title("{data}, {rows} rows, {dtype}, M={M} B={B}\n{processor}, threads: {threads}, commit {commit}".format(

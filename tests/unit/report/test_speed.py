@@ -46,24 +46,25 @@ def drawn(monkeypatch, tmp_path):
     return draw
 
 
-def test_the_least_time_of_each_commit_on_the_latest_machine(drawn):
-    _, (steps, _) = drawn(HISTORY)
+def test_the_least_time_of_each_commit_on_every_machine(drawn):
+    _, (steps, on_gpu, _) = drawn(HISTORY)
+    assert on_gpu["cavity SEP"] == [[0.0, 9.0]]
     assert steps["cavity SEP"] == [[0.0, 100.0], [1.0, 80.0], [2.0, 70.0]]
     assert steps["GPyTorch"] == [[0.0, 150.0]]
     assert [y for _, y in steps[speed.FLOOR]] == [50.0, 50.0, 50.0]
 
 
 def test_the_latest_curve_of_each_data_set(drawn):
-    axes, (_, curves) = drawn(HISTORY)
+    axes, (_, _, curves) = drawn(HISTORY)
     assert curves == {"cavity SEP": [[5.0, 0.3], [20.0, 0.1]], "GPflow": [[5.0, 0.5], [20.0, 0.2]]}
-    assert axes[1].get_xscale() == "log"
-    assert "mnist" in axes[1].get_title(loc="left")
+    assert axes[2].get_xscale() == "log"
+    assert "mnist" in axes[2].get_title(loc="left")
 
 
 def test_every_axis_says_what_it_shows(drawn):
     axes, _ = drawn(HISTORY, "picture.svg")
     assert [(a.get_xlabel(), a.get_ylabel()) for a in axes] == [
-        ("commit", "least time of a step / ms"), ("seconds of training", "NLL of the test rows / nats"),
+        *[("commit", "least time of a step / ms")] * 2, ("seconds of training", "NLL of the test rows / nats"),
     ]  # fmt: skip
 
 
@@ -83,3 +84,12 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch, tmp_path):
 def test_nothing_to_draw(tmp_path):
     with pytest.raises(ValueError, match="nothing to draw"):
         speed.draw([], tmp_path / "picture.png")
+
+
+def test_competitors_measured_apart_share_a_panel(drawn):
+    """Of each the latest run at the setting measured most often."""
+    other = [r | {"M": 50} for r in curve("4", "gpflow", (9.0, 0.7))]
+    records = [*curve("1", "cavity sep", (5.0, 0.3)), *curve("2", "cavity sep", (5.0, 0.2)),
+               *curve("3", "gpflow", (9.0, 0.4)), *other]  # fmt: skip
+    _, (curves,) = drawn(records)
+    assert curves == {"cavity SEP": [[5.0, 0.2]], "GPflow": [[9.0, 0.4]]}
