@@ -36,12 +36,14 @@ class Uncertainty(NamedTuple):
     epistemic: NDArray[np.float64]
 
 
+@torch.inference_mode()
 def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of f, each (N, C)."""
     mean, var = _moments(posterior, X)
     return mean.mT.cpu().numpy(), var.mT.cpu().numpy()
 
 
+@torch.inference_mode()
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
     """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
     mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
@@ -49,6 +51,7 @@ def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[
     return torch.cat(parts, 1).mT.cpu().numpy()
 
 
+@torch.inference_mode()
 def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """Total uncertainty and its two parts.
 

@@ -9,7 +9,8 @@ its `anchor` knows better.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,29 +95,41 @@ class Kernel(ABC):
 
 
 class Traced(Anchored):
-    """Any differentiable kernel: autograd keeps the trace of its blocks."""
+    """Any differentiable kernel: autograd keeps the trace of its blocks, also where nothing else is traced."""
 
     def __init__(self, kernel: Kernel, params: Params, Z: Tensor, dtype: torch.dtype) -> None:
         self._kernel, self._dtype = kernel, dtype
-        self._params = {name: value.detach().requires_grad_() for name, value in params.items()}
-        self._Z = Z.detach().requires_grad_()
-        self._gram = kernel.gram(self._params, self._Z)
+        with _tracing():
+            self._params = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
+            self._Z = Z.detach().clone().requires_grad_()
+            self._gram = kernel.gram(self._params, self._Z)
         self.gram = self._gram.detach()
 
     def cross(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
-        params = {name: value.to(self._dtype) for name, value in self._params.items()}
-        self._cross = self._kernel.cross(params, self._Z.to(self._dtype), X[None].to(self._dtype)).to(self._Z.dtype)
+        with _tracing():
+            params = {name: value.to(self._dtype) for name, value in self._params.items()}
+            cross = self._kernel.cross(params, self._Z.to(self._dtype), X[None].clone().to(self._dtype))
+            self._cross = cross.to(self._Z.dtype)
         return self._cross.detach()
 
     def diag(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ B"]:
-        self._diag = self._kernel.diag(self._params, X[None].to(self._Z.dtype))
+        with _tracing():
+            self._diag = self._kernel.diag(self._params, X[None].clone().to(self._Z.dtype))
         return self._diag.detach()
 
     def pull_back(self, X: Tensor, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> Slopes:
         blocks, leaves = (self._gram, self._cross, self._diag), [*self._params.values(), self._Z]
         adjoints = [sum_to(by, block.shape) for by, block in zip((by_gram, by_cross, by_diag), blocks, strict=True)]
-        found = torch.autograd.grad(blocks, leaves, adjoints, allow_unused=True, materialize_grads=True)
+        with _tracing():
+            adjoints = [by.clone() for by in adjoints]
+            found = torch.autograd.grad(blocks, leaves, adjoints, allow_unused=True, materialize_grads=True)
         return Slopes(dict(zip(self._params, found, strict=False)), found[-1])
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def numbers(name: str, value: ArrayLike) -> NDArray[np.float64]:
