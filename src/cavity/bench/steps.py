@@ -42,7 +42,7 @@ def step(options: Options) -> Iterator[Record]:
     for dtype in options.dtypes("float64", "float32"):
         limit = gigaflops(1000 if size.M >= 100 else 100, getattr(torch, dtype), device)
         for name in ("sep", "ep", "vi"):
-            with kept_memory():  # as in `fit`
+            with torch.inference_mode(), kept_memory():  # as in `fit`
                 work = cavity_step(name, rows, size, dtype, device)
                 yield _record("cavity " + name, size, dtype, device, limit, work)
         for name, make in rivals.available(dtype, device).items():

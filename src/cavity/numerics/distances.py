@@ -28,11 +28,11 @@ class Points:
         self._centre = Z.mean((0, 1))
         centred = Z - self._centre
         self._precision, self._dtype, self._Z = precision, dtype, centred.to(dtype)
-        self._scaled = self._Z * (-2.0 * precision).to(dtype)[:, None, :]
+        self._scaled: Tensor | None = None
 
     def within(self) -> Float[Tensor, "_ M M"]:
         """r² of every pair of inducing points; exactly 0 on the diagonal."""
-        product = torch.matmul(self._scaled, self._Z.mT)
+        product = torch.matmul(self._of_scaled(), self._Z.mT)
         self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
         r2 = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
         r2.diagonal(dim1=-2, dim2=-1).zero_()
@@ -42,8 +42,8 @@ class Points:
         """r² of every inducing point with every row."""
         X = self._moved(X)
         squares = torch.matmul(self._precision, X.to(self._precision.dtype).square().mT).to(self._dtype)
-        C, M, D = self._scaled.shape
-        product = torch.matmul(self._scaled.view(C * M, D), X.mT).view(C, M, len(X))
+        scaled = self._of_scaled()
+        product = torch.matmul(scaled.flatten(0, 1), X.mT).view(*scaled.shape[:2], len(X))
         return _difference(product, self._squares[..., :, None], squares[:, None, :])
 
     def gradient(
@@ -54,8 +54,8 @@ class Points:
         by_within, by_to = by_within.to(self._dtype), by_to.to(self._dtype)
         C, M, B = by_to.shape
         pull = torch.matmul(by_to.reshape(C * M, B), X).view(C, M, -1)
-        scratch = pull * Z  # one block for both sums: fresh memory costs more than the arithmetic
-        moment = scratch.sum(-2)
+        scratch, self._scaled = self._of_scaled(), None  # fresh memory would cost more than the arithmetic
+        moment = torch.mul(pull, Z, out=scratch).sum(-2)
         pull.baddbmm_(by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
         weight = by_to.sum(-1) + 2.0 * by_within.sum(-1)
         pull.addcmul_(weight[..., None], Z)  # Σ_j weight_j (z − x_j), twice within Z
@@ -63,6 +63,12 @@ class Points:
         by_precision = torch.mul(pull, Z, out=scratch).sum(-2) + of_rows - moment
         by_Z = sum_to(pull.to(self._precision.dtype).mul_(2.0 * self._precision[:, None, :]), Z.shape)
         return by_Z, sum_to(by_precision.to(self._precision.dtype), self._precision.shape)
+
+    def _of_scaled(self) -> Float[Tensor, "_ M D"]:
+        """−2 Z/ℓ²."""
+        if self._scaled is None:
+            self._scaled = self._Z * (-2.0 * self._precision).to(self._dtype)[:, None, :]
+        return self._scaled
 
     def _moved(self, X: Tensor) -> Tensor:
         return (X - self._centre.to(X.dtype)).to(self._dtype)
