@@ -123,7 +123,7 @@ def _draw_quality(records: Sequence[Record], axes: Any) -> None:
         _line(axes, what, [seconds for seconds, _ in curve], [nll for _, nll in curve])
     axes.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="NLL of the test rows / nats")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 8.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     axes.set_title("{data}, {rows} rows, {dtype}, M={M} B={B}\n{processor}, threads: {threads}, commit {commit}".format(
