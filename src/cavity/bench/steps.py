@@ -14,7 +14,7 @@ from cavity.bench.problems import Options, Rows, Size, Start, sparse_images
 from cavity.bench.records import Record
 from cavity.bench.timing import gigaflops, milliseconds
 from cavity.data import ArrayData
-from cavity.front import kept_memory
+from cavity.front import kept_memory, untraced
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.training import Adam, HyperPrior, Plan, Trainer, start_model
@@ -42,7 +42,7 @@ def step(options: Options) -> Iterator[Record]:
     for dtype in options.dtypes("float64", "float32"):
         limit = gigaflops(1000 if size.M >= 100 else 100, getattr(torch, dtype), device)
         for name in ("sep", "ep", "vi"):
-            with torch.inference_mode(), kept_memory():  # as in `fit`
+            with untraced(torch.device(device)), kept_memory():  # as in `fit`
                 work = cavity_step(name, rows, size, dtype, device)
                 yield _record("cavity " + name, size, dtype, device, limit, work)
         for name, make in rivals.available(dtype, device).items():
