@@ -93,7 +93,7 @@ def fixed_point(
 
 def _mixed(mixing: Anderson, old: Any, new: Any) -> Any:
     """The state to go on from, mixed in the tensors that the sweep has changed."""
-    pairs = [(a, b) for a, b in zip(_leaves(old), _leaves(new), strict=True) if a is not b]
+    pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
@@ -103,10 +103,11 @@ def _mixed(mixing: Anderson, old: Any, new: Any) -> Any:
     return _replaced(new, by_id)
 
 
-def _leaves(state: Any) -> list[Tensor]:
+def leaves(state: Any) -> list[Tensor]:
+    """The tensors of a state, in their order."""
     if state is None:
         return []
-    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in _leaves(part)]
+    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]
 
 
 def _replaced(state: Any, by_id: dict[int, Tensor]) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cavity.data import ArrayData
 from cavity.inference import Batch, RowSites
+from cavity.training.fixed_point import leaves
 from cavity.training.optimisers import Adam
 
 Slope = Callable[[Tensor, Any, Batch, Tensor], tuple[Any, Tensor, Tensor]]
@@ -103,7 +104,7 @@ class Replay:
             self._before.copy_(good)
         if theta is not self._theta:
             self._theta.copy_(theta)
-        for mine, given in zip(_leaves(self._state), _leaves(_settled(state)), strict=True):
+        for mine, given in zip(leaves(self._state), leaves(_settled(state)), strict=True):
             if mine is not given:
                 mine.copy_(given)
 
@@ -127,7 +128,7 @@ class Replay:
             old = self._state.sites(batch)
             kept = type(old)(*(torch.where(failed, o, n) for o, n in zip(old, new.held[1], strict=True)))
             new = new._replace(held=(new.held[0], kept)).settled()
-        for mine, x in zip(_leaves(self._state), _leaves(new), strict=True):
+        for mine, x in zip(leaves(self._state), leaves(new), strict=True):
             if mine is not x:
                 torch.where(failed, mine, x, out=mine)
         worked = ~failed
@@ -150,12 +151,6 @@ def _no_collection() -> Iterator[None]:
 
 def _settled(state: Any) -> Any:
     return state.settled() if isinstance(state, RowSites) else state
-
-
-def _leaves(state: Any) -> list[Tensor]:
-    if state is None:
-        return []
-    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in _leaves(part)]
 
 
 def _cloned(state: Any) -> Any:
