@@ -333,13 +333,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_!r}")
 
     def _validate_new(self, X: Any) -> tuple[Posterior, torch.Tensor]:
-        """q(u) and the scaled rows, on the device that predicts."""
+        """q(u) on the device that predicts, and the scaled rows, which go there block by block."""
         check_is_fitted(self, "posterior_")
         with large_sums():
             X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         device = choose_device(self.device)
         posterior = self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
-        return posterior, torch.from_numpy(self._scaler.transform(X)).to(device)
+        return posterior, torch.from_numpy(self._scaler.transform(X))
 
     def _train(
         self, rows: Rows, scaling: str | None, choice: Choice, report: Callable[[Record], None] | None = None

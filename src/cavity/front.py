@@ -1,4 +1,4 @@
-"""Between the user's arguments and the tensors: rows, labels, weights, seeds, devices, threads, the progress bar."""
+"""Between the user's arguments and the tensors: rows, labels, weights, seeds, devices, threads, memory, progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cavity.training import Record
 Array = NDArray[np.float64]
 
 MERGE_ROWS = 10_000
-WORK_PER_THREAD = 200_000
+WORK_PER_THREAD = 200_000  # entries of a block: where a second thread begins to pay
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGEST_HEAP_BLOCK, KEPT_BYTES = 2**25, 2**30  # glibc allows no larger block on its heap
 
@@ -87,7 +87,7 @@ def untraced(device: torch.device) -> torch.inference_mode:
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """What one step frees the next one gets, with no page fault between: a third of the time of small steps.
+    """What one step frees the next one gets, with no page fault between: a quarter of the time of small steps.
 
     By default glibc hands free memory at the end of its heap back to the system. Elsewhere this does nothing.
     """

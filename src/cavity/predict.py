@@ -57,7 +57,7 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
     The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
     """
-    normal = _normal_nodes(posterior.prior.n_classes).to(X.device)
+    normal = _normal_nodes(posterior.prior.n_classes).to(posterior.prior.Z.device)
     noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
     mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
     parts = [_entropies(*moments, noise, normal, posterior.epsilon) for moments in zip(mean, var, strict=True)]
@@ -91,7 +91,7 @@ def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
 
 
 def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
-    """Mean and variance of f. All that follows works row by row, whatever rows come together."""
+    """Mean and variance of f, where q is. All that follows works row by row, whatever rows come together."""
     parts = [posterior.marginals(block) for block in _blocks(posterior, X)]
     mean, var = (torch.cat(part, 1)[:, : len(X)] for part in zip(*parts, strict=True))
     return mean, var
@@ -103,8 +103,8 @@ def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
     The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
     gets the same answer whatever rows it comes with.
     """
-    widest = posterior.prior.n_classes * max(posterior.prior.Z.shape[-2:])
-    size = max(1, BLOCK_ELEMENTS // widest)
-    size = min(size, BLOCK_ROWS) if X.device.type == "cpu" else size
-    filling = X[:1].expand(-len(X) % size, -1)
-    return iter(torch.split(torch.cat([X, filling]), size))
+    Z = posterior.prior.Z
+    size = max(1, BLOCK_ELEMENTS // (posterior.prior.n_classes * max(Z.shape[-2:])))
+    size = min(size, BLOCK_ROWS) if Z.device.type == "cpu" else size
+    for block in X.split(size):
+        yield torch.cat([block, X[:1].expand(size - len(block), -1)]).to(Z.device)

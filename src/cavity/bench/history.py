@@ -60,7 +60,8 @@ def _more(record: Record) -> str:
     match record["case"]:
         case "step":
             share = 100 * record["share_of_roofline"]
-            return f"  median {record['median_ms']:.1f}, {share:.0f} % of the roofline"
+            calls = f", {record['operations']} operations" if "operations" in record else ""
+            return f"  median {record['median_ms']:.1f}, {share:.0f} % of the roofline{calls}"
         case "fit":
             return f"  {record['iterations']} iterations, NLL {record['nll']:.3f}, {record['peak_memory_mib']} MiB"
         case "predict":

@@ -12,7 +12,7 @@ import torch
 from cavity.bench import rivals
 from cavity.bench.problems import Options, Rows, Size, Start, sparse_images
 from cavity.bench.records import Record
-from cavity.bench.timing import gigaflops, milliseconds
+from cavity.bench.timing import gigaflops, milliseconds, operations
 from cavity.data import ArrayData
 from cavity.front import kept_memory, untraced
 from cavity.inference import METHODS
@@ -44,7 +44,8 @@ def step(options: Options) -> Iterator[Record]:
         for name in ("sep", "ep", "vi"):
             with untraced(torch.device(device)), kept_memory():  # as in `fit`
                 work = cavity_step(name, rows, size, dtype, device)
-                yield _record("cavity " + name, size, dtype, device, limit, work)
+                calls = {"operations": operations(work.call)} if device == "cpu" else {}
+                yield _record("cavity " + name, size, dtype, device, limit, work) | calls
         for name, make in rivals.available(dtype, device).items():
             rival = make(rows.X, rows.y, Start(rows.Z, rivals.LENGTHSCALE), dtype, device, options.rate)
             batch = rival.batch(np.arange(size.B))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def milliseconds(work: Callable[[], Any], repeats: int, warm_up: int = 3, device: str = "cpu") -> dict[str, float]:
@@ -37,3 +38,22 @@ def gigaflops(n: int, dtype: torch.dtype, device: str, repeats: int = 10) -> flo
     a, b = (torch.randn(n, n, dtype=dtype, device=device) for _ in range(2))
     least = milliseconds(lambda: torch.matmul(a, b), repeats, device=device)["least_ms"]
     return round(2e-6 * n**3 / least, 1)
+
+
+class _Count(TorchDispatchMode):
+    """Counts what reaches torch's kernels; a view does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def operations(work: Callable[[], Any]) -> int:
+    """How many tensor operations a call makes: what small problems are bound by."""
+    with _Count() as count:
+        work()
+    return count.found

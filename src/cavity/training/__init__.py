@@ -3,8 +3,9 @@
 from cavity.training.history import History, Record
 from cavity.training.hyper import HyperPrior, Model
 from cavity.training.lbfgs import LBFGS, train_lbfgs
-from cavity.training.loop import Plan, Trained, Trainer, TrainingError
+from cavity.training.loop import Trainer
 from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
+from cavity.training.plan import Plan, Trained, TrainingError
 from cavity.training.start import median_distance, start_inducing, start_model
 from cavity.training.stream import Stream
 

@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from cavity.numerics.linalg import FactorisationError
-from cavity.training.loop import Trained, Trainer
+from cavity.training.loop import Trainer
+from cavity.training.plan import Trained
 
 LEAST_SCALE = 0.05  # of the damping, before giving up
 

@@ -22,6 +22,7 @@ from cavity.training.fixed_point import leaves
 from cavity.training.optimisers import Adam
 
 Slope = Callable[[Tensor, Any, Batch, Tensor], tuple[Any, Tensor, Tensor]]
+Work = Callable[[], None]
 WARM_UP = 2
 
 
@@ -41,7 +42,7 @@ class Recorder:
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+    def __call__(self, work: Work) -> Work:
         """What `work` does, recorded. It runs first on the side: libraries set themselves up when first called."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -65,11 +66,9 @@ class Replay:
         record: makes of work that can be done again and again something that does it again; it may do it meanwhile.
     """
 
-    def __init__(
-        self, slope: Slope, data: ArrayData, optimiser: Adam, record: Callable[[Callable[[], None]], Callable[[], None]]
-    ) -> None:
+    def __init__(self, slope: Slope, data: ArrayData, optimiser: Adam, record: Callable[[Work], Work]) -> None:
         self._slope, self._data, self._optimiser, self._record = slope, data, optimiser, record
-        self._recorded: dict[int, tuple[Tensor, Callable[[], None]]] = {}
+        self._recorded: dict[int, tuple[Tensor, Work]] = {}
         self._is_loaded = False
 
     def run(
@@ -108,7 +107,7 @@ class Replay:
             if mine is not given:
                 mine.copy_(given)
 
-    def _step_on(self, size: int, like: Tensor) -> tuple[Tensor, Callable[[], None]]:
+    def _step_on(self, size: int, like: Tensor) -> tuple[Tensor, Work]:
         """A step on so many rows, recorded when first asked for, and where it looks for their places."""
         if size not in self._recorded:
             positions = like.clone()

@@ -5,6 +5,7 @@ import torch
 from cavity.bench import Size, rivals
 from cavity.bench.problems import Start, sparse_images
 from cavity.bench.steps import cavity_step
+from cavity.bench.timing import operations
 
 SIZE = Size(3, 4, 6, 5)
 
@@ -17,6 +18,11 @@ def test_a_step_is_a_step_of_training(method):
     first, second = work.call(), work.call()
     assert torch.isfinite(second).all()
     assert not torch.equal(first, second)
+
+
+def test_operations_are_counted_and_views_are_not():
+    x = torch.ones(2, 3)
+    assert operations(lambda: (x.mT + 1.0).view(6)[0] * x) == 2
 
 
 def test_the_problem_is_the_same_every_time():
