@@ -22,7 +22,7 @@ def test_a_step_is_a_step_of_training(method):
 
 def test_operations_are_counted_and_views_are_not():
     x = torch.ones(2, 3)
-    assert operations(lambda: (x.mT + 1.0).view(6)[0] * x) == 2
+    assert operations(lambda: (x.mT + 1.0)[0, 0] * x) == 2
 
 
 def test_the_problem_is_the_same_every_time():
