@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +55,7 @@ from cavity.training import (
     Stream,
     Trained,
     Trainer,
+    Watch,
     median_distance,
     start_inducing,
     start_model,
@@ -226,13 +228,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         }
         return cls(method, n_inducing=n_inducing, **(settings | changes))
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GPClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, watch: Watch | None = None
+    ) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labelled rows.
 
         Args:
             X: features, (N, D): an array, or a pandas or polars frame of numbers.
             y: labels of any type, (N,).
             sample_weight: a row of weight w counts as w copies of it; a row of weight 0 is left out.
+            watch: a `cavity.training.Watch` that is shown the classifier at given moments of training.
 
         Returns:
             The classifier itself.
@@ -251,7 +256,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             progress(f"cavity {self.method}", choice.plan.max_epochs, self.verbose) as report,
         ):
             scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
-            scaler, model, trained = self._train(rows, scaling, choice, report)
+            scaler, model, trained = self._train(rows, scaling, choice, report, watch)
         self._set_fitted(scaler, model, trained, choice, float(rows.weight.sum()))
         return self
 
@@ -281,7 +286,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             record = self._stream.absorb(data, STREAM_BATCH)
         self.n_iter_ += 1
         self.history_.append({"epoch": self.n_iter_, **record})
-        self._publish(self._stream.posterior(), record["objective"])
+        self._publish(self._stream.posterior())
+        self.log_marginal_likelihood_ = record["objective"]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -342,7 +348,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return posterior, torch.from_numpy(self._scaler.transform(X))
 
     def _train(
-        self, rows: Rows, scaling: str | None, choice: Choice, report: Callable[[Record], None] | None = None
+        self,
+        rows: Rows,
+        scaling: str | None,
+        choice: Choice,
+        report: Callable[[Record], None] | None = None,
+        watch: Watch | None = None,
     ) -> tuple[Scaler, Model, Trained]:
         scaler = fit_scaler(scaling, rows.X, rows.weight)
         data = self._data(rows, scaler)
@@ -352,7 +363,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if choice.method.learns_q:
             model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report)
+        watch = None if watch is None else Watch(watch.at, self._shown_to(watch, scaler))
+        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch)
         if model.dtype != DTYPES[self.dtype]:
             trainer.note(0, None, 0.0, f"dtype={self.dtype!r} is too coarse for these rows: distances in float64")
         try:
@@ -367,6 +379,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         except FactorisationError as error:
             raise trainer.failure(error) from error
         return scaler, model, trained
+
+    def _shown_to(self, watch: Watch, scaler: Scaler) -> Callable[[Posterior, float], None]:
+        """What shows q(u) to a watch in the form of a fitted classifier."""
+
+        def look(posterior: Posterior, seconds: float) -> None:
+            shown = copy(self)
+            shown._scaler = scaler
+            shown._publish(posterior)
+            watch.look(shown, seconds)
+
+        return look
 
     def _work(self, rows: Rows, choice: Choice) -> int:
         """Entries of the largest block of a step: classes × inducing points × rows."""
@@ -441,13 +464,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             self._keep_stream(model, choice, trained.theta, trained.state, weight)
         else:
             self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling
-        self._publish(trained.posterior, trained.log_z)
+        self._publish(trained.posterior)
+        self.log_marginal_likelihood_ = trained.log_z
 
-    def _publish(self, posterior: Posterior, log_z: float) -> None:
+    def _publish(self, posterior: Posterior) -> None:
         self.posterior_ = posterior.to(torch.device("cpu"))
         prior, n_classes = self.posterior_.prior, len(self.classes_)
         self.kernel_ = prior.kernel.fitted(prior.params)
         self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()
         Z = self._scaler.inverse(prior.Z.numpy())
         self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
-        self.log_marginal_likelihood_ = log_z

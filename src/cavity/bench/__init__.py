@@ -4,8 +4,8 @@ from cavity.bench.cases import CASES, USUAL
 from cavity.bench.history import HEADER, line, summary
 from cavity.bench.problems import Options, Size
 from cavity.bench.quality import reached
-from cavity.bench.records import append, machine, read
 from cavity.bench.tasks import TASKS
+from cavity.records import append, machine, read
 
 __all__ = [
     "CASES",

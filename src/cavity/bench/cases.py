@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from cavity.bench.fits import fit, predict
 from cavity.bench.problems import Options
 from cavity.bench.quality import quality
-from cavity.bench.records import Record
 from cavity.bench.scaling import scaling
 from cavity.bench.steps import step
+from cavity.records import Record
 
 CASES: dict[str, Callable[[Options], Iterator[Record]]] = {
     "step": step,

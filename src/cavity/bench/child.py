@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cavity.bench.records import Record
+from cavity.records import Record
 
 
 def in_child(work: Callable[..., Record], *arguments: Any, device: str) -> Record:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from cavity.bench import rivals
 from cavity.bench.child import in_child
 from cavity.bench.problems import Options, Size, Start, sparse_images
-from cavity.bench.records import Record
 from cavity.bench.timing import milliseconds, once
 from cavity.datasets import load, make_waveform
 from cavity.estimator import GPClassifier
 from cavity.inference import METHODS
 from cavity.kernels import RBF
+from cavity.records import Record
 
 VEHICLE_INDUCING = 76  # a tenth of its 761 training rows
 SPLIT = tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64], NDArray[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cavity.bench.records import Record
+from cavity.records import Record
 
 HEADER = ["case", "what", "of", "dtype", "processor", "latest", "commit", "best", "commit", "runs"]
 

@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.bench.problems import Options, Start
-from cavity.bench.records import Record
 from cavity.bench.rivals import Make, available
 from cavity.bench.tasks import Task, find_start, task
 from cavity.bench.timing import once
 from cavity.estimator import GPClassifier
 from cavity.kernels import RBF
+from cavity.records import Record
 
 METHODS = {"satellite": ("sep", "ep"), "mnist": ("sep",), "digits": ("sep", "ep")}
 THRESHOLDS = {

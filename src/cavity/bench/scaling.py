@@ -8,10 +8,10 @@ import numpy as np
 
 from cavity.bench import rivals
 from cavity.bench.problems import Options, Size, sparse_images
-from cavity.bench.records import Record
 from cavity.bench.steps import cavity_step
 from cavity.estimator import GPClassifier
 from cavity.kernels import RBF
+from cavity.records import Record
 
 BATCHES = (5, 10, 20)  # an epoch, for the growth with the rows
 EPOCHS = 3

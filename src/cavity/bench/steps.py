@@ -11,12 +11,12 @@ import torch
 
 from cavity.bench import rivals
 from cavity.bench.problems import Options, Rows, Size, Start, sparse_images
-from cavity.bench.records import Record
 from cavity.bench.timing import gigaflops, milliseconds, operations
 from cavity.data import ArrayData
 from cavity.front import kept_memory, untraced
 from cavity.inference import METHODS
 from cavity.kernels import RBF
+from cavity.records import Record
 from cavity.training import Adam, HyperPrior, Plan, Trainer, start_model
 
 REPEATS = 15

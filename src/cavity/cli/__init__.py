@@ -4,6 +4,7 @@ import click
 
 from cavity.cli.bench import bench
 from cavity.cli.demo import demo
+from cavity.cli.reproduce import reproduce
 
 
 @click.group()
@@ -14,3 +15,4 @@ def main() -> None:
 
 main.add_command(bench)
 main.add_command(demo)
+main.add_command(reproduce)

@@ -1,6 +1,6 @@
 """Training: the loop, its optimisers, its stopping rules and its history."""
 
-from cavity.training.history import History, Record
+from cavity.training.history import History, Record, Watch
 from cavity.training.hyper import HyperPrior, Model
 from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import Trainer
@@ -23,6 +23,7 @@ __all__ = [
     "Trained",
     "Trainer",
     "TrainingError",
+    "Watch",
     "median_distance",
     "start_inducing",
     "start_model",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Record = dict[str, Any]
 
@@ -32,6 +33,36 @@ class Clock:
     def is_over(self) -> bool:
         """Whether `max_seconds` have passed."""
         return self.max_seconds is not None and self.seconds() >= self.max_seconds
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Time that does not count."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.started += time.perf_counter() - began
+
+
+class Watch(NamedTuple):
+    """Looks at a model while it trains; the clock stands still meanwhile.
+
+    Attributes:
+        at: seconds of training after which to look, each once.
+        look: called with what there is by then and the seconds; for `GPClassifier.fit` a fitted classifier.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> errors = []
+    >>> watch = Watch([0.01], lambda model, seconds: errors.append(1 - model.score(X, y)))
+    >>> model = GPClassifier(max_epochs=50, random_state=0).fit(X, y, watch=watch)
+    >>> len(errors)
+    1
+    """
+
+    at: Sequence[float]
+    look: Callable[[Any, float], None]
 
 
 class History:

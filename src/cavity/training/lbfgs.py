@@ -58,6 +58,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         trainer.note(epoch, float(objective), 0.0)
         if -float(objective) < best[0]:
             best = (-float(objective), point, state)
+        trainer.look(*best[1:])
         if trainer.clock.is_over():
             raise _OutOfTime
         return -float(objective), -unit * gradient.cpu().numpy()

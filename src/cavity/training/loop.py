@@ -18,7 +18,7 @@ from cavity.inducing import Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.fixed_point import fixed_point
-from cavity.training.history import Clock, History, Record
+from cavity.training.history import Clock, History, Record, Watch
 from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Adam, Optimiser
 from cavity.training.plan import Plan, Trained, TrainingError
@@ -40,11 +40,13 @@ class Trainer:
         plan: Plan,
         hyper_prior: HyperPrior,
         report: Callable[[Record], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
         self.clock = Clock(plan.max_epochs, plan.max_seconds)
         self.failures, self.scale, self._renewed = 0, 1.0, -1
+        self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.weight.sum())
         self._generator = torch.Generator().manual_seed(plan.seed)
         self._replay: Replay | None = None
@@ -114,6 +116,15 @@ class Trainer:
         record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
         self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **more)
 
+    def look(self, theta: Tensor, state: Any) -> None:
+        """Show q(u) to the watch, if it is time."""
+        if self._watch is None or not self._due or (seconds := self.clock.seconds()) < self._due[-1]:
+            return
+        while self._due and self._due[-1] <= seconds:
+            self._due.pop()
+        with self.clock.stopped():
+            self._watch.look(self.method.posterior(self._prior(theta), self._state(theta, state)), seconds)
+
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
     ) -> Any:
@@ -167,6 +178,7 @@ class Trainer:
                     theta, state = reached.theta, reached.state
                     self._has_worked(reached.before, state)
                     step, worked, total = step + reached.steps, worked + reached.steps, total + reached.total
+                    self.look(theta, state)
                     continue
                 batch = self._batch(places[step])
                 state, objective, gradient = self.evaluate(theta, state, batch, epoch)
@@ -177,6 +189,7 @@ class Trainer:
             self._has_worked(theta, state)
             theta = optimiser.step(theta, gradient, self._progress(epoch, step, len(places)))
             step, worked, total = step + 1, worked + 1, total + float(objective)
+            self.look(*self._good)
         return theta, state, total / worked if worked else None
 
     def _has_worked(self, theta: Tensor, state: Any) -> None:

@@ -1,4 +1,4 @@
-"""The history of measurements: JSON lines with commit, versions and machine."""
+"""Records of measurements: JSON lines with commit, versions and machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 Record = dict[str, Any]
-PACKAGES = ("cavity", "torch", "numpy", "gpytorch", "gpflow", "tensorflow")
+PACKAGES = ("cavity", "torch", "numpy", "scikit-learn", "gpytorch", "gpflow", "tensorflow")
 
 
 def machine(device: str) -> Record:
@@ -33,16 +33,19 @@ def append(path: Path, record: Record) -> None:
     """One line at the end of the file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = (json.dumps(record) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(handle, line)
+        size = os.fstat(handle).st_size
+        is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # by a machine that went down
+        os.write(handle, b"\n" + line if is_torn else line)
     finally:
         os.close(handle)
 
 
 def read(path: Path) -> list[Record]:
-    """All records so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """All records so far; a line that was not written to its end is no record."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def _commit() -> str | None:
