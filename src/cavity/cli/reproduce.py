@@ -35,7 +35,7 @@ def reproduce(
         config = read_config(folder / name, smoke)
         todo = [] if show else missing(name, config, dict(map(_choice, only)), out)
         if todo:
-            run_missing(name, todo, out, min(jobs or _processes(config), len(todo)))
+            run_missing(name, todo, out, min(jobs or _processes(config), len(todo)), config.get("threads"))
         verdicts = write_results(name, config, folder / name, out, judge=not smoke)
     except (FileNotFoundError, ImportError, ValueError) as error:
         raise click.ClickException(str(error)) from error

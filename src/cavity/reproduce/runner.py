@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,9 +35,9 @@ def missing(name: str, config: Config, only: dict[str, set[str]], out: Path) -> 
     return sorted((j for j in wanted if _key(j, wanted[0]) not in keys), key=the(name).cost, reverse=True)
 
 
-def run_missing(name: str, jobs: Sequence[Job], out: Path, n_processes: int) -> None:
-    """Make the fits; on Ctrl-C those under way are lost and no others."""
-    threads = max(1, (os.cpu_count() or 1) // n_processes)
+def run_missing(name: str, jobs: Sequence[Job], out: Path, n_processes: int, most_threads: int | None = None) -> None:
+    """Make the fits, the cores shared among the processes; on Ctrl-C those under way are lost and no others."""
+    threads = max(1, min((os.cpu_count() or 1) // n_processes, most_threads or sys.maxsize))
     cost = the(name).cost
     with (
         _threads(threads),
