@@ -13,7 +13,7 @@ from cavity.data import ArrayData
 from cavity.inducing import Prior
 from cavity.inference import Batch
 from cavity.kernels import RBF, Kernel
-from cavity.training import HyperPrior, Model, Plan, Trainer, start_model
+from cavity.training import HyperPrior, Model, Plan, Trainer, Watch, start_model
 
 Array = NDArray[np.float64]
 
@@ -107,8 +107,13 @@ PLAN = Plan(updates="inner", batch_size=None, max_epochs=5, max_seconds=None, to
 
 
 def trainer(
-    method: Any, problem: Problem, plan: Plan = PLAN, spec: dict[str, Any] | None = None, **model: Any
+    method: Any,
+    problem: Problem,
+    plan: Plan = PLAN,
+    spec: dict[str, Any] | None = None,
+    watch: Watch | None = None,
+    **model: Any,
 ) -> Trainer:
     """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
     built = problem.model(**model)
-    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}))
+    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), watch=watch)

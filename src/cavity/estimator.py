@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cavity import predict
+from cavity.calibration import best_sharpness, folds, held_out
 from cavity.data import ArrayData
 from cavity.front import (
     DTYPES,
@@ -42,7 +43,6 @@ from cavity.settings import (
     PAPER_STEPS,
     Choice,
     check_arguments,
-    inducing_count,
     make_lbfgs,
     make_optimiser,
     make_plan,
@@ -55,10 +55,12 @@ from cavity.training import (
     Stream,
     Trained,
     Trainer,
+    TrainingError,
     Watch,
     median_distance,
     start_inducing,
     start_model,
+    tied,
     train_lbfgs,
 )
 
@@ -71,9 +73,10 @@ MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 
 
 def _forgets_rows(classifier: GPClassifier) -> bool:
-    if classifier.method != "sep":
+    if classifier.method not in ("auto", "sep"):
         raise AttributeError(
-            f"method={classifier.method!r} cannot learn from rows that it sees once; partial_fit needs method='sep'"
+            f"method={classifier.method!r} cannot learn from rows that it sees once; partial_fit needs method='sep' "
+            "or 'auto'"
         )
     return True
 
@@ -87,8 +90,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     learned by maximising log Z_q, an estimate of the marginal likelihood.
 
     Args:
-        method: "sep" keeps one site per class, so memory does not grow with the rows; "ep" keeps one per row and class;
-            "gfitc" runs EP on the latent values themselves, on all rows; "vi" maximises a lower bound of the evidence.
+        method: "ep" keeps a site for every row and class; "sep" keeps one per class, so memory does not grow with the
+            rows; "gfitc" runs EP on the latent values themselves, on all rows; "vi" maximises a lower bound of the
+            evidence; "auto" is EP where all rows are used at once, SEP on mini-batches.
         kernel: a `cavity.kernels.Kernel`; `RBF()` by default. Length-scales are in units of the scaled inputs.
         noise: start value of the latent noise variance, a float or (C,).
         n_inducing: M, or a share of the training rows as a float in (0, 1].
@@ -101,10 +105,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learn_inducing: False keeps the inducing points where they start.
         priors: weak priors on the kernel's parameters, against over-fitting: "default", None (pure maximisation of
             log Z_q, as in the paper) or a dict from "lengthscale", "variance", "noise" to (median, sd of the log) or
-            (median, sd below, sd above), and from "spread" to the sd of the classes' log length-scales about their
-            mean; a median of None is the start value.
+            (median, sd below, sd above); from "spread" to the sd of the classes' log length-scales about their mean,
+            and from "relevance" to that of all log length-scales below their mean. A median of None is the start value.
         scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
             log Z_q on the training rows) or None.
+        calibrate: how sharp the probabilities are is set by cross-fitting: "auto" (where all rows are used at once),
+            True, False, or a number of folds. It takes about as long as so many more fits, less the rows held out.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
         max_epochs: passes over the rows, at most; "auto" chooses by the number of rows.
@@ -129,11 +135,13 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         kernel_: the kernel with its learned parameters.
         noise_: latent noise variances, (C,).
         inducing_points_: (C, M, D), in units of X.
+        sharpness_: what the means of f are multiplied by in probabilities; 1 where nothing was calibrated.
         posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
         log_marginal_likelihood_: log Z_q of the training rows; for VI the bound.
         history_: one dict an epoch: objective (None where only sites move), seconds, learning rate, damping, and what
             went wrong if anything did.
         n_iter_: epochs run.
+        method_: the method used, where `method` is "auto".
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -146,7 +154,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "sep",
+        method: str = "auto",
         *,
         kernel: Kernel | None = None,
         noise: ArrayLike | None = None,
@@ -159,6 +167,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learn_inducing: bool = True,
         priors: Any = "default",
         scaling: str | None = "standard",
+        calibrate: bool | int | str = "auto",
         class_weight: Any = None,
         batch_size: int | str | None = "auto",
         max_epochs: int | str = "auto",
@@ -185,6 +194,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.learn_inducing = learn_inducing
         self.priors = priors
         self.scaling = scaling
+        self.calibrate = calibrate
         self.class_weight = class_weight
         self.batch_size = batch_size
         self.max_epochs = max_epochs
@@ -221,6 +231,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             "init": "paper",
             "priors": None,
             "scaling": "standard",
+            "calibrate": False,
             "batch_size": None,
             "max_epochs": PAPER_STEPS.get(method, 0),
             "tol": 0.0,
@@ -253,18 +264,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             untraced(choose_device(self.device)),
             threads_for(self._work(rows, choice)),
             kept_memory(),
-            progress(f"cavity {self.method}", choice.plan.max_epochs, self.verbose) as report,
+            progress(f"cavity {choice.name}", choice.plan.max_epochs, self.verbose) as report,
         ):
             scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
             scaler, model, trained = self._train(rows, scaling, choice, report, watch)
-        self._set_fitted(scaler, model, trained, choice, float(rows.weight.sum()))
+            self.sharpness_ = self._cross_fit(rows, scaling, choice, trained, report) if choice.folds else 1.0
+        self._set_fitted(scaler, model, trained, choice, rows)
         return self
 
     @available_if(_forgets_rows)
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> GPClassifier:
-        """Learn from rows never seen before, and forget them (method "sep" only).
+        """Learn from rows never seen before, and forget them (methods "sep" and "auto").
 
         Every row given counts as new evidence: give each row once. The first call fixes the scaling of the inputs and
         the start of the inducing points, so it should hold a few hundred typical rows. After `fit`, goes on from there.
@@ -380,12 +392,35 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise trainer.failure(error) from error
         return scaler, model, trained
 
+    def _cross_fit(
+        self,
+        rows: Rows,
+        scaling: str | None,
+        choice: Choice,
+        trained: Trained,
+        report: Callable[[Record], None] | None,
+    ) -> float:
+        """The sharpness, by fits that leave some of the rows out; 1 where rows are too few or such a fit fails."""
+        if len(rows.y) < 2 * choice.folds:
+            return 1.0
+        if report is not None:
+            report({"epoch": trained.epochs, "objective": None, "event": f"calibration by {choice.folds} more fits"})
+        parts = []
+        for learn, hold in folds(rows.y, choice.folds, choice.plan.seed):
+            try:
+                scaler, _, fit = self._train(rows.take(learn), scaling, choice)
+            except TrainingError as error:
+                trained.history.note(f"not calibrated: {error}")
+                return 1.0
+            parts.append(held_out(fit.posterior, torch.from_numpy(scaler.transform(rows.X[hold])), rows.take(hold)))
+        return best_sharpness(parts)
+
     def _shown_to(self, watch: Watch, scaler: Scaler) -> Callable[[Posterior, float], None]:
         """What shows q(u) to a watch in the form of a fitted classifier."""
 
         def look(posterior: Posterior, seconds: float) -> None:
             shown = copy(self)
-            shown._scaler = scaler
+            shown._scaler, shown.sharpness_ = scaler, 1.0
             shown._publish(posterior)
             watch.look(shown, seconds)
 
@@ -394,7 +429,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _work(self, rows: Rows, choice: Choice) -> int:
         """Entries of the largest block of a step: classes × inducing points × rows."""
         n_rows = choice.plan.batch_size or len(rows.X)
-        return len(self.classes_) * inducing_count(self.n_inducing, len(rows.X)) * n_rows
+        return len(self.classes_) * choice.n_inducing * n_rows
 
     def _choose_scaling(self, rows: Rows, choice: Choice) -> str:
         """The scaling with the better log Z_q after a short training on the same rows."""
@@ -406,11 +441,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _start_model(self, data: ArrayData, rows: Rows, scaler: Scaler, choice: Choice) -> Model:
         X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(choice.plan.seed)
         given = self._given_inducing(scaler, n_classes, X.shape[1])
-        n_inducing = inducing_count(self.n_inducing, len(X))
         start = choice.start
         lengthscale = start.lengthscale * median_distance(X, np.random.default_rng(choice.plan.seed)) ** start.power
         nudge = NUDGE * lengthscale if self.learn_inducing and self.init != "paper" else 0.0
-        Z = start_inducing(given, X, rows.y, n_classes, n_inducing, self.init, nudge, rng)
+        Z = start_inducing(given, X, rows.y, n_classes, choice.n_inducing, self.init, nudge, rng)
         return start_model(
             RBF(variance=start.variance) if self.kernel is None else self.kernel,
             X,
@@ -450,25 +484,27 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         model = self._start_model(data, rows, self._scaler, choice)
         state = METHODS["sep"]().init(model.prior(model.start()), torch.zeros_like(data.own_weight), 0)
         self.history_: list[Record] = []
-        self.n_iter_ = 0
+        self.n_iter_, self.sharpness_, self.method_ = 0, 1.0, choice.name
         self._keep_stream(model, choice, model.start(), state, 0.0)
 
     def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         self._stream = Stream(model, hyper_prior, make_optimiser(choice, model, weight), theta, state, weight)
 
-    def _set_fitted(self, scaler: Scaler, model: Model, trained: Trained, choice: Choice, weight: float) -> None:
-        self._scaler = scaler
+    def _set_fitted(self, scaler: Scaler, model: Model, trained: Trained, choice: Choice, rows: Rows) -> None:
+        self._scaler, self.method_ = scaler, choice.name
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
-        if self.method == "sep":
-            self._keep_stream(model, choice, trained.theta, trained.state, weight)
+        if self.method in ("auto", "sep"):
+            own_weight = np.bincount(rows.y, rows.weight, len(self.classes_))
+            state = tied(trained.state, torch.from_numpy(own_weight).to(trained.theta.device))
+            self._keep_stream(model, choice, trained.theta, state, float(rows.weight.sum()))
         else:
             self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling
         self._publish(trained.posterior)
         self.log_marginal_likelihood_ = trained.log_z
 
     def _publish(self, posterior: Posterior) -> None:
-        self.posterior_ = posterior.to(torch.device("cpu"))
+        self.posterior_ = replace(posterior.to(torch.device("cpu")), sharpness=self.sharpness_)
         prior, n_classes = self.posterior_.prior, len(self.classes_)
         self.kernel_ = prior.kernel.fitted(prior.params)
         self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()

@@ -34,6 +34,10 @@ class Rows(NamedTuple):
     y: NDArray[np.int64]
     weight: Array
 
+    def take(self, places: NDArray[np.int64]) -> Rows:
+        """Some of them."""
+        return Rows(self.X[places], self.y[places], self.weight[places])
+
 
 @contextmanager
 def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Record], None] | None]:
@@ -45,7 +49,7 @@ def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Re
 
         def report(record: Record) -> None:
             if record["event"] is not None or verbose > 1:
-                bar.write(_line(record))
+                bar.write(_line(record), file=sys.stderr)
             bar.update(record["epoch"] - bar.n)
             if record["objective"] is not None:
                 bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)

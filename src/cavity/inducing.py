@@ -270,12 +270,14 @@ def _along_q(
 class Posterior:
     """q(u), one Gaussian per class: what every method ends in and all that prediction needs.
 
-    `epsilon` is the share of labels that the likelihood takes for random; 0 but for VI.
+    `epsilon` is the share of labels that the likelihood takes for random; 0 but for VI. `sharpness` multiplies the
+    means of f that probabilities are made of; 1 but for calibrated models.
     """
 
     prior: Prior
     whitened: Whitened
     epsilon: float = 0.0
+    sharpness: float = 1.0
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -302,4 +304,4 @@ class Posterior:
         p = self.prior
         params = {name: value.detach().to(device) for name, value in p.params.items()}
         prior = Prior(p.kernel, params, p.log_noise.detach().to(device), p.Z.detach().to(device), p.n_classes, p.dtype)
-        return Posterior(prior, self.whitened.to(device), self.epsilon)
+        return Posterior(prior, self.whitened.to(device), self.epsilon, self.sharpness)

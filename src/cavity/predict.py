@@ -39,15 +39,14 @@ class Uncertainty(NamedTuple):
 @torch.inference_mode()
 def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and variance of f, each (N, C)."""
-    mean, var = _moments(posterior, X)
+    mean, var = moments(posterior, X)
     return mean.mT.cpu().numpy(), var.mT.cpu().numpy()
 
 
 @torch.inference_mode()
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
     """log p(y = k | x) of every row and class, (N, C); rows sum to one."""
-    mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
-    parts = [_log_p(*moments, posterior.epsilon) for moments in zip(mean, var, strict=True)]
+    parts = [log_p_of(*of_block, posterior.epsilon) for of_block in _sharp_moments(posterior, X)]
     return torch.cat(parts, 1).mT.cpu().numpy()
 
 
@@ -59,14 +58,13 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """
     normal = _normal_nodes(posterior.prior.n_classes).to(posterior.prior.Z.device)
     noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
-    mean, var = (part.split(QUADRATURE_ROWS, 1) for part in _moments(posterior, X))
-    parts = [_entropies(*moments, noise, normal, posterior.epsilon) for moments in zip(mean, var, strict=True)]
+    parts = [_entropies(*of_block, noise, normal, posterior.epsilon) for of_block in _sharp_moments(posterior, X)]
     total, aleatoric = (torch.cat(p).cpu().numpy() for p in zip(*parts, strict=True))
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
 
 
-def _log_p(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float) -> Float[Tensor, "C N"]:
+def log_p_of(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float) -> Float[Tensor, "C N"]:
     """log of (1 − ε) P(f_k is the largest) + ε/C."""
     log_p = max_log_probs(mean, var)
     if epsilon == 0.0:
@@ -81,7 +79,7 @@ def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor, epsilon
 
 
 def _entropy(mean: Tensor, var: Tensor, epsilon: float) -> Float[Tensor, "N"]:
-    log_p = _log_p(mean, var, epsilon)
+    log_p = log_p_of(mean, var, epsilon)
     return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
 
 
@@ -90,7 +88,15 @@ def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
     return torch.special.ndtri(uniform)
 
 
-def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
+def _sharp_moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Mean and variance that the probabilities are made of, in blocks of rows."""
+    mean, var = moments(posterior, X)
+    mean = mean if posterior.sharpness == 1.0 else posterior.sharpness * mean
+    return zip(mean.split(QUADRATURE_ROWS, 1), var.split(QUADRATURE_ROWS, 1), strict=True)
+
+
+@torch.inference_mode()
+def moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
     """Mean and variance of f, where q is. All that follows works row by row, whatever rows come together."""
     parts = [posterior.marginals(block) for block in _blocks(posterior, X)]
     mean, var = (torch.cat(part, 1)[:, : len(X)] for part in zip(*parts, strict=True))

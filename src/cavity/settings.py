@@ -14,12 +14,15 @@ from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimiser, Plan
 
 # How these were chosen: docs/defaults.md.
 PRIORS: dict[str, Any] = {
-    "lengthscale": (None, 0.5, math.inf),
+    "lengthscale": (None, 2.0, math.inf),
+    "relevance": 0.5,
+    "spread": 0.3,
     "variance": (None, 2.0),
     "noise": (None, 2.0),
-    "spread": 1.0,
 }
+POOLED = ("relevance", "spread")
 FULL_BATCH_ROWS = 2000
+FOLDS = 3  # of cross-fitting, for calibration
 EPOCHS = 250
 LBFGS_EPOCHS = 50  # each an iteration
 BATCH_SIZE = 500
@@ -61,7 +64,7 @@ class Start(NamedTuple):
     power: float
 
 
-START = Start(variance=10.0, noise=0.01, lengthscale=1.5, power=1.0)
+START = Start(variance=10.0, noise=0.01, lengthscale=1.0, power=1.0)
 BATCH_START = START._replace(lengthscale=0.5)  # many rows show finer detail
 PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 
@@ -70,28 +73,35 @@ PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 class Choice:
     """What is left of the arguments once the size of the data is known.
 
-    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates.
+    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates. `folds`: of
+    cross-fitting, 0 for no calibration.
     """
 
+    name: str
     method: Method
     plan: Plan
     optimizer: str
     climbs: bool
     learning_rate: float
     start: Start
+    n_inducing: int
+    folds: int
 
 
 def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     """Fill in everything that "auto" and None leave open."""
     learns = params["learn_kernel"] or params["learn_inducing"]
-    method, is_paper = params["method"], params["optimizer"] == "paper"
     batch_size = _batch_size(params, n_rows)
-    is_full = batch_size is None
+    is_full, is_paper = batch_size is None, params["optimizer"] == "paper"
+    method = params["method"]
+    if method == "auto":
+        method = "ep" if is_full else "sep"
+    folds = _folds(params, is_full and learns)
     plan = Plan(
         updates="outer" if _waits(params) else params["updates"],
         batch_size=batch_size,
         max_epochs=_max_epochs(params, n_rows, batch_size),
-        max_seconds=params["max_seconds"],
+        max_seconds=params["max_seconds"] and params["max_seconds"] / (1 + folds),
         tol=params["tol"],
         damping=params["damping"] or (DAMPING if is_full else BATCH_DAMPING)[method],
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
@@ -106,7 +116,16 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     if optimizer == "auto":
         optimizer = "lbfgs" if _waits(params) else "adam"
     inference = PlainVI() if method == "vi" and is_paper else METHODS[method]()
-    return Choice(inference, plan, optimizer, method in ("gfitc", "vi"), rate, start)
+    climbs, n_inducing = method in ("gfitc", "vi"), inducing_count(params["n_inducing"], n_rows)
+    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_inducing, folds)
+
+
+def _folds(params: dict[str, Any], pays: bool) -> int:
+    """Where q(u) is all there is to learn, or rows are many, calibration is left to those who ask for it."""
+    folds = params["calibrate"]
+    if folds == "auto":
+        return FOLDS if pays else 0
+    return FOLDS if folds is True else int(folds)
 
 
 def _waits(params: dict[str, Any]) -> bool:
@@ -177,7 +196,7 @@ def _is_real(v: Any) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "method": _one_of(*METHODS),
+    "method": _one_of("auto", *METHODS),
     "n_inducing": (
         lambda v: (_is_int(v) and v >= 1) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
         "a positive int, or a float in (0, 1]: a share of the training rows",
@@ -189,9 +208,14 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learn_inducing": _one_of(True, False),
     "priors": (
         lambda v: v is None or (isinstance(v, str) and v == "default") or _is_prior_dict(v),
-        "'default', None, or a dict: 'lengthscale', 'variance', 'noise' to (median, sd of the log), 'spread' to an sd",
+        "'default', None, or a dict: 'lengthscale', 'variance', 'noise' to (median, sd of the log), "
+        "'relevance' and 'spread' to an sd",
     ),
     "scaling": _one_of(None, "standard", "quantile", "auto"),
+    "calibrate": (
+        lambda v: isinstance(v, bool) or (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 2),
+        "'auto', True, False or a number of folds, at least 2",
+    ),
     "batch_size": (
         lambda v: v is None or (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 1),
         "'auto', None (all rows) or a positive int",
@@ -215,7 +239,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _is_prior_dict(v: Any) -> bool:
     if not isinstance(v, dict) or not set(v) <= set(PRIORS):
         return False
-    return all(_is_sd(entry) if name == "spread" else _is_prior(entry) for name, entry in v.items())
+    return all(_is_sd(entry) if name in POOLED else _is_prior(entry) for name, entry in v.items())
 
 
 def _is_prior(entry: Any) -> bool:

@@ -20,14 +20,17 @@ from cavity import GPClassifier
 from cavity.inference import METHODS
 from cavity.kernels import RBF, Kernel
 
-EVERY = pytest.mark.parametrize("method", METHODS)
+EVERY = pytest.mark.parametrize("method", ["auto", *METHODS])
+BATCHED = ["auto", "ep", "sep", "vi"]
 X_IRIS, Y_IRIS = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])
 
 
 def quick(method: str = "sep", **changes) -> GPClassifier:
-    """Small and short, on one device, with a seed."""
-    return GPClassifier(method, **({"n_inducing": 10, "max_epochs": 30, "random_state": 0, "device": "cpu"} | changes))
+    """Small and short, on one device, with a seed; calibrated where the method is left to the default as well."""
+    calibrate = "auto" if isinstance(method, str) and method == "auto" else False
+    settings = {"n_inducing": 10, "max_epochs": 30, "random_state": 0, "device": "cpu", "calibrate": calibrate}
+    return GPClassifier(method, **(settings | changes))
 
 
 def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -37,13 +40,15 @@ def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, n
 # --- scikit-learn's own checks ---
 
 
-@parametrize_with_checks([GPClassifier(method, max_epochs=20) for method in METHODS])
+@parametrize_with_checks(
+    [GPClassifier(max_epochs=20), *(GPClassifier(method, max_epochs=20, calibrate=False) for method in METHODS)]
+)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([GPClassifier(method) for method in METHODS])
+@parametrize_with_checks([GPClassifier(), *(GPClassifier(method) for method in METHODS)])
 def test_checks_of_scikit_learn_at_default_settings(estimator, check):
     check(estimator)
 
@@ -93,6 +98,39 @@ def test_gfitc_says_why_it_takes_no_batches():
     with pytest.raises(ValueError, match=r"batch_size=40 .* no sum over rows.*method='sep'"):
         quick("gfitc", batch_size=40).fit(X_IRIS, Y_IRIS)
     assert quick("gfitc", batch_size="auto", max_epochs=1).fit(X_IRIS, Y_IRIS).n_iter_ == 1
+
+
+# --- method="auto" ---
+
+
+@pytest.mark.parametrize(("batch_size", "chosen"), [(None, "ep"), ("auto", "ep"), (40, "sep"), (150, "ep")])
+def test_auto_is_ep_on_all_rows_and_sep_in_batches(batch_size, chosen):
+    settings = {"batch_size": batch_size, "max_epochs": 5, "calibrate": "auto"}
+    auto, named = (quick(method, **settings).fit(X_IRIS, Y_IRIS) for method in ("auto", chosen))
+    assert auto.method_ == named.method_ == chosen
+    assert auto.method == "auto"  # what was asked for stays
+    np.testing.assert_array_equal(auto.predict_proba(X_IRIS), named.predict_proba(X_IRIS))
+    assert auto.log_marginal_likelihood_ == named.log_marginal_likelihood_
+
+
+def test_auto_is_the_default():
+    assert GPClassifier().method == "auto"
+    model = GPClassifier(max_epochs=3, random_state=0, verbose=0).fit(X_IRIS, Y_IRIS)
+    assert model.method_ == "ep"
+
+
+def test_auto_may_change_its_mind_with_the_rows():
+    """All at once, then in batches, with one classifier."""
+    classifier = quick("auto", max_epochs=3).fit(X_IRIS, Y_IRIS)
+    assert classifier.method_ == "ep"
+    assert classifier.set_params(batch_size=50).fit(X_IRIS, Y_IRIS).method_ == "sep"
+    fresh = quick("auto").partial_fit(X_IRIS, Y_IRIS, classes=[0, 1, 2])
+    assert fresh.method_ == "sep"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_is_named_is_the_method_used(method):
+    assert quick(method, max_epochs=2).fit(X_IRIS, Y_IRIS).method_ == method
 
 
 # --- labels and weights ---
@@ -214,7 +252,8 @@ def test_pickle(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "batch_size"), [*((method, None) for method in METHODS), ("ep", 40), ("sep", 40), ("vi", 40)]
+    ("method", "batch_size"),
+    [("auto", None), *((method, None) for method in METHODS), *((method, 40) for method in BATCHED)],
 )
 def test_a_seed_fixes_everything(method, batch_size):
     settings = {"batch_size": batch_size, "init": "random", "max_epochs": 5}
@@ -231,16 +270,17 @@ def test_a_seed_fixes_everything(method, batch_size):
 
 @EVERY
 def test_silent_unless_asked(method, capfd):
-    quick(method).fit(X_IRIS, Y_IRIS).predict(X_IRIS)
+    quick(method, calibrate="auto", max_epochs=5).fit(X_IRIS, Y_IRIS).predict(X_IRIS)
     assert capfd.readouterr() == ("", "")
 
 
 @EVERY
 def test_verbose_shows_a_bar_on_stderr(method, capfd):
-    quick(method, verbose=1).fit(X_IRIS, Y_IRIS)
+    classifier = quick(method, verbose=1, calibrate="auto").fit(X_IRIS, Y_IRIS)
     out, err = capfd.readouterr()
     assert out == ""
-    assert f"cavity {method}" in err
+    assert f"cavity {classifier.method_}" in err
+    assert "calibration by 3 more fits" in err
     assert re.search(r"objective=-\d", err)
 
 
@@ -265,24 +305,29 @@ def test_ctrl_c_stops_the_training(method, monkeypatch):
 # --- streams ---
 
 
-def test_a_stream_comes_close_to_training_on_all_rows():
+STREAMS = pytest.mark.parametrize("method", ["sep", "auto"])
+
+
+@STREAMS
+def test_a_stream_comes_close_to_training_on_all_rows(method):
     X, y = blobs(1200)
     X_new, y_new = blobs(600, seed=1)
-    stream = quick(max_epochs=60)
+    stream = quick(method, max_epochs=60)
     for chunk in np.split(np.arange(1200), 6):
         stream.partial_fit(X[chunk], y[chunk], classes=[0, 1, 2])
-    whole = quick(max_epochs=60).fit(X, y)
+    whole = quick(method, max_epochs=60).fit(X, y)
     nll = [-c.predict_log_proba(X_new)[np.arange(600), y_new].mean() for c in (stream, whole)]
     assert stream.score(X_new, y_new) > whole.score(X_new, y_new) - 0.02
     assert nll[0] < nll[1] + 0.1
     assert stream.n_iter_ == len(stream.history_) == 6
 
 
-def test_a_stream_goes_on_after_fit_and_learns():
+@STREAMS
+def test_a_stream_goes_on_after_fit_and_learns(method):
     """`fit` sees no row of the third class near its second cloud; the stream brings them."""
     X, y = blobs(300)
     new_cloud = np.random.default_rng(2).normal([-6.0, -6.0, -6.0], 0.5, (60, 3))
-    classifier = quick().fit(X, y)
+    classifier = quick(method, calibrate="auto").fit(X, y)
     before = classifier.predict_proba(new_cloud)[:, 2].mean()
     classifier.partial_fit(new_cloud, np.full(60, 2))
     assert classifier.predict_proba(new_cloud)[:, 2].mean() > before + 0.1
@@ -303,12 +348,40 @@ def test_the_first_piece_must_name_the_classes():
         classifier.partial_fit(X, y, classes=[0, 1, 2, 3])
 
 
-def test_ep_has_no_stream():
+@STREAMS
+def test_a_stream_starts_where_fit_ended(method):
+    """Sites that EP kept apart are tied, and q does not notice."""
+    classifier = quick(method).fit(X_IRIS, Y_IRIS)
+    start, end = classifier._stream.posterior(), classifier.posterior_
+    np.testing.assert_allclose(start.mean, end.mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(start.cov, end.cov, rtol=1e-9, atol=1e-12)
+    assert classifier._stream.weight_seen == 150
+    records = len(classifier.history_)
+    classifier.partial_fit(X_IRIS[:3], Y_IRIS[:3])
+    assert classifier._stream.weight_seen == 153
+    assert len(classifier.history_) == records + 1
+    assert classifier.score(X_IRIS, Y_IRIS) > 0.93
+
+
+@STREAMS
+def test_weights_of_a_fit_count_in_the_stream_that_goes_on(method):
+    weight = np.arange(150) % 3 + 1
+    weighted = quick(method).fit(X_IRIS, Y_IRIS, sample_weight=weight)
+    copies = quick(method).fit(np.repeat(X_IRIS, weight, axis=0), np.repeat(Y_IRIS, weight))
+    for classifier in (weighted, copies):
+        assert classifier._stream.weight_seen == weight.sum()
+        classifier.partial_fit(X_IRIS[:20], Y_IRIS[:20])
+    np.testing.assert_allclose(weighted.predict_proba(X_IRIS), copies.predict_proba(X_IRIS), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["ep", "gfitc", "vi"])
+def test_what_keeps_rows_has_no_stream(method):
     assert hasattr(quick("sep"), "partial_fit")
-    assert not hasattr(quick("ep"), "partial_fit")
+    assert hasattr(quick("auto"), "partial_fit")
+    assert not hasattr(quick(method), "partial_fit")
     with pytest.raises(AttributeError) as raised:
-        quick("ep").partial_fit(X_IRIS, Y_IRIS)
-    assert "method='sep'" in f"{raised.value} {raised.value.__cause__}"
+        quick(method).partial_fit(X_IRIS, Y_IRIS)
+    assert "method='sep' or 'auto'" in f"{raised.value} {raised.value.__cause__}"
 
 
 def test_no_old_stream_after_a_fit_by_ep():

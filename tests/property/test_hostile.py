@@ -66,7 +66,7 @@ class Problem:
 @st.composite
 def arguments(draw: st.DrawFn, n_rows: int) -> dict[str, Any]:
     """Constructor arguments, few epochs each; waiting for q to converge takes a hundred sweeps a step: it is seldom."""
-    method = draw(st.sampled_from(["ep", "ep", "sep", "sep", "vi", "vi", "gfitc"]))
+    method = draw(st.sampled_from(["auto", "ep", "sep", "sep", "vi", "vi", "gfitc"]))
     updates = draw(st.sampled_from(["inner"] * 28 + ["inner-exact"] * 11 + ["outer"]))
     waits = updates == "outer" or method == "gfitc"
     return {
@@ -87,6 +87,7 @@ def arguments(draw: st.DrawFn, n_rows: int) -> dict[str, Any]:
         "learn_inducing": draw(st.sampled_from([True, True, False])),
         "priors": draw(st.sampled_from(["default", None])),
         "scaling": draw(st.sampled_from(["standard", "standard", "quantile", "auto", None])),
+        "calibrate": draw(st.sampled_from(["auto", False, False, False, True, 2])),
         "learning_rate": draw(st.sampled_from([None, None, 1e-3, 1.0, 10.0])),
         "damping": draw(st.sampled_from([None, None, 0.1, 1.0])),
         "dtype": draw(st.sampled_from(["float64", "float64", "float32"])),

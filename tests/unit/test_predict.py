@@ -132,7 +132,7 @@ def test_epsilon_mixes_the_probabilities_with_equal_ones(q, epsilon):
 def test_no_class_is_less_likely_than_epsilon_allows():
     """Where p itself is 0 to the last digit."""
     mean, var = torch.tensor([[0.0], [-1e100], [-50.0]], dtype=torch.float64), torch.ones(3, 1).double()
-    log_p = predict._log_p(mean, var, EPSILON)
+    log_p = predict.log_p_of(mean, var, EPSILON)
     np.testing.assert_allclose(log_p[1:, 0], math.log(EPSILON / 3), rtol=1e-12)
     np.testing.assert_allclose(log_p[0, 0], math.log1p(-EPSILON * 2 / 3), rtol=1e-9)
 
@@ -163,3 +163,41 @@ def test_predictions_of_vi_include_epsilon(method):
 
 def test_predictions_of_ep_do_not(q):
     assert q.epsilon == 0.0
+
+
+# --- With a sharpness ---
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3])
+@pytest.mark.parametrize("sharpness", [0.5, 3.0])
+def test_sharpness_multiplies_the_means_that_probabilities_are_made_of(q, sharpness, epsilon):
+    mean, var = predict.marginals(q, NEW)
+    p = np.exp(oracle.log_class_probabilities(sharpness * mean, var))
+    sharp = replace(q, sharpness=sharpness, epsilon=epsilon)
+    found = np.exp(predict.log_probabilities(sharp, NEW))
+    np.testing.assert_allclose(found, (1 - epsilon) * p + epsilon / 3, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.sum(1), 1, rtol=0, atol=1e-12)
+    for a, b in zip(predict.marginals(sharp, NEW), (mean, var), strict=True):
+        np.testing.assert_array_equal(a, b)  # f itself is left alone
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 3.0])
+def test_uncertainty_with_a_sharpness(q, sharpness):
+    sharp = replace(q, sharpness=sharpness)
+    found, log_p = predict.uncertainty(sharp, NEW), predict.log_probabilities(sharp, NEW)
+    np.testing.assert_allclose(found.total, -(np.exp(log_p) * log_p).sum(1), rtol=1e-10)
+    np.testing.assert_allclose(found.aleatoric + found.epistemic, found.total, rtol=0, atol=1e-15)
+    assert (found.epistemic >= 0).all()
+    surer = found.total < predict.uncertainty(q, NEW).total
+    assert (surer == (sharpness > 1)).mean() > 0.9
+
+
+def test_without_sharpness_nothing_is_multiplied(q):
+    assert q.sharpness == 1.0
+    mean, var = predict.moments(q, NEW)
+    np.testing.assert_array_equal(predict.log_probabilities(q, NEW), predict.log_p_of(mean, var, 0.0).mT)
+
+
+def test_what_moves_to_a_device_stays_as_sharp_and_as_random(q):
+    moved = replace(q, sharpness=2.0, epsilon=0.1).to(torch.device("cpu"))
+    assert (moved.sharpness, moved.epsilon) == (2.0, 0.1)

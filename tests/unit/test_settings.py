@@ -2,15 +2,18 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from cavity import GPClassifier
+from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.settings import (
     BATCH_SIZE,
+    FOLDS,
     FULL_BATCH_ROWS,
     PRIORS,
     check_arguments,
@@ -24,7 +27,7 @@ from tests.problems import random_problem
 
 # argument: values that it cannot take, and a word of what the error must say that it can
 BAD = {
-    "method": (["gp", "EP", None, 1], "'ep'"),
+    "method": (["gp", "EP", None, 1, "Auto"], "'auto', 'ep'"),
     "n_inducing": ([0, -1, 0.0, 1.5, True, "10", None, math.nan], "positive int"),
     "init": (["k-means", None], "'kmeans'"),
     "share_kernel": (["yes", 2, None], "True"),
@@ -32,8 +35,10 @@ BAD = {
     "learn_kernel": (["yes", None], "True"),
     "learn_inducing": (["yes", None], "True"),
     "priors": (["weak", {"amplitude": (1.0, 1.0)}, {"noise": 1.0}, {"noise": (0.1, 0.0)}, {"noise": (-1, 1.0)},
-                {"noise": (0.1, 1.0, 1.0, 1.0)}, {"spread": 0.0}, {"spread": (0.5,)}], "dict"),
+                {"noise": (0.1, 1.0, 1.0, 1.0)}, {"spread": 0.0}, {"spread": (0.5,)}, {"relevance": -1.0},
+                {"relevance": (None, 0.5)}], "dict"),
     "scaling": (["minmax", True], "'quantile'"),
+    "calibrate": ([0, 1, -3, 2.5, "yes", None, math.nan], "at least 2"),
     "batch_size": ([0, 2.5, "all", True], "positive int"),
     "max_epochs": ([0, -3, 1.5, None], "positive int"),
     "max_seconds": ([0, -1.0, "10", math.inf], "positive number"),
@@ -48,14 +53,17 @@ BAD = {
 }  # fmt: skip
 GOOD = {
     "n_inducing": [1, 200, 0.1, 1.0, np.int64(5), np.float64(0.5)],
-    "priors": [None, "default", {}, {"lengthscale": (None, 0.5), "noise": (0.1, 2.0, math.inf), "spread": 0.3}],
+    "method": ["auto", "ep", "sep", "gfitc", "vi"],
+    "priors": [None, "default", {}, {"lengthscale": (None, 0.5), "noise": (0.1, 2.0, math.inf), "spread": 0.3},
+               {"relevance": 0.5}, {"relevance": 1, "spread": math.inf}],
+    "calibrate": ["auto", True, False, 2, 10, np.int64(5)],
     "scaling": [None, "standard", "quantile", "auto"],
     "batch_size": [None, "auto", 1, np.int64(64)],
     "max_seconds": [None, 1, 0.5],
     "tol": [0, 1e-3],
     "damping": [None, 1, 0.1],
     "verbose": [0, 1, 2, True],
-}
+}  # fmt: skip
 
 
 def arguments(**changes):
@@ -117,10 +125,62 @@ def test_optimizer_follows_the_updates():
 
 
 def test_what_is_given_is_kept():
-    choice = plan(updates="inner-exact", max_epochs=3, max_seconds=2.0, tol=0.5, damping=0.3, learning_rate=0.7)
+    given = {"max_epochs": 3, "max_seconds": 2.0, "tol": 0.5, "damping": 0.3, "learning_rate": 0.7}
+    choice = plan(updates="inner-exact", calibrate=False, **given)
     found = choice.plan
     assert (found.updates, found.max_epochs, found.max_seconds, found.tol) == ("inner-exact", 3, 2.0, 0.5)
     assert (found.damping, choice.learning_rate, found.seed) == (0.3, 0.7, 7)
+
+
+@pytest.mark.parametrize(("calibrate", "seconds"), [(False, 12.0), (3, 3.0), (5, 2.0), (True, 12.0 / (1 + FOLDS))])
+def test_time_is_shared_among_the_fit_and_those_that_calibrate_it(calibrate, seconds):
+    assert plan(max_seconds=12.0, calibrate=calibrate).plan.max_seconds == pytest.approx(seconds)
+    assert plan(calibrate=calibrate).plan.max_seconds is None
+
+
+FIXED = {"learn_kernel": False, "learn_inducing": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "folds"),
+    [
+        ({}, FOLDS),
+        ({"learn_kernel": False}, FOLDS),
+        (FIXED, 0),
+        ({"batch_size": 50}, 0),
+        ({"calibrate": False}, 0),
+        ({"calibrate": 5}, 5),
+        ({"calibrate": True, "batch_size": 50}, FOLDS),
+        ({"calibrate": True, **FIXED}, FOLDS),
+    ],
+)
+def test_auto_calibrates_where_all_rows_are_used_at_once_and_something_is_learned(changes, folds):
+    assert plan(**changes).folds == folds
+    assert plan(FULL_BATCH_ROWS + 1, **changes).folds == (0 if "calibrate" not in changes else folds)
+
+
+def test_auto_is_ep_on_all_rows_and_sep_in_batches():
+    assert plan(FULL_BATCH_ROWS).name == "ep"
+    assert plan(FULL_BATCH_ROWS + 1).name == "sep"
+    assert plan(100, batch_size=50).name == "sep"
+    assert plan(100, batch_size=100).name == "ep"
+    assert plan(10**6, batch_size=None).name == "ep"
+    assert plan(10**6, updates="outer").name == "ep"
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_auto_is_planned_as_the_method_it_stands_for(batch_size):
+    found = plan(batch_size=batch_size)
+    named = plan(batch_size=batch_size, method="ep" if batch_size is None else "sep")
+    assert isinstance(found.method, type(named.method))
+    assert replace(found, method=named.method) == named
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_is_named_is_kept(method):
+    for n_rows in (100, FULL_BATCH_ROWS + 1):
+        assert isinstance(plan(n_rows, method=method).method, METHODS[method])
+        assert plan(n_rows, method=method).name == method
 
 
 def test_nothing_to_learn_asks_for_a_tight_fixed_point():
@@ -136,7 +196,7 @@ def test_paper_settings_in_full_batch():
     choice = make_plan(paper.get_params(deep=False), 5000, 0)
     assert (choice.plan.damping, choice.plan.damping_decay, choice.plan.batch_size) == (0.5, 0.99, None)
     assert (choice.optimizer, choice.learning_rate, choice.plan.tol) == ("paper", 0.01, 0.0)
-    assert choice.plan.max_epochs == 249
+    assert (choice.plan.max_epochs, choice.folds) == (249, 0)
     assert (paper.priors, paper.scaling) == (None, "standard")
     optimiser = make_optimiser(choice, random_problem().model(), 1.0)
     assert isinstance(optimiser, AdaptiveRate)

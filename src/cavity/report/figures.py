@@ -22,6 +22,7 @@ STYLES = {
     "vi": Style("VI", "#009E73", "^", (0, (3, 1.5))),
     "gfitc": Style("GFITC", "#CC79A7", "D", (0, (1, 1.2))),
     "cavity": Style("cavity", "#000000", "*", "-"),
+    "cavity-sep": Style("cavity, SEP", "#E69F00", "P", (0, (6, 1.5))),
     "linear": Style("logistic regression", "#E69F00", "v", (0, (6, 1.5, 1, 1.5))),
 }
 OTHERS = [Style("", c, m, "-") for c, m in (("#56B4E9", "P"), ("#E69F00", "v"), ("0.35", "x"))]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cavity.datasets import load
@@ -19,6 +20,7 @@ from cavity.training import Watch
 
 Rows = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 DIGITS = 6
+LARGE = 20.0  # seconds of a core that make a GPU worth while
 
 
 def split(data_set: str, number: int, splits: str) -> Rows:
@@ -34,6 +36,11 @@ def split(data_set: str, number: int, splits: str) -> Rows:
     order = np.random.default_rng(number).permutation(len(data.X))
     test, train = np.split(order, [len(order) // 10])
     return data.X[train], data.y[train], data.X[test], data.y[test]
+
+
+def device_for(seconds: float) -> str:
+    """A GPU for what takes a core this long, where there is one."""
+    return "cuda" if seconds > LARGE and torch.cuda.is_available() else "cpu"
 
 
 def scored_fit(model: GPClassifier, rows: Rows) -> Record:

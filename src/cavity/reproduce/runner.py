@@ -27,22 +27,24 @@ BAR = "{desc}: {percentage:3.0f}%|{bar}|{postfix} [{elapsed}<{remaining}]"
 
 def missing(name: str, config: Config, only: dict[str, set[str]], out: Path) -> list[Job]:
     """The jobs that have no record yet, those that take longest first, so that no processor idles at the end."""
-    done = read(out / RESULTS)
-    wanted = [job for job in the(name).jobs(config) if _is_wanted(job, only)]
-    if not wanted:
-        return []
-    keys = {_key(record, wanted[0]) for record in done}
-    return sorted((j for j in wanted if _key(j, wanted[0]) not in keys), key=the(name).cost, reverse=True)
+    jobs = the(name).jobs(config)
+    _check(only, jobs)
+    wanted = [job for job in jobs if all(str(job[name]) in values for name, values in only.items())]
+    done = {_key(record, jobs[0]) for record in read(out / RESULTS)}
+    return sorted((job for job in wanted if _key(job, jobs[0]) not in done), key=the(name).cost, reverse=True)
 
 
 def run_missing(name: str, jobs: Sequence[Job], out: Path, n_processes: int, most_threads: int | None = None) -> None:
     """Make the fits, the cores shared among the processes; on Ctrl-C those under way are lost and no others."""
     threads = max(1, min((os.cpu_count() or 1) // n_processes, most_threads or sys.maxsize))
-    cost = the(name).cost
+
+    def cost(job: Job) -> int:
+        return max(1, round(100 * the(name).cost(job)))  # whole numbers add up to their sum
+
     with (
         _threads(threads),
         ProcessPoolExecutor(n_processes, get_context("spawn"), _prepare, (threads, os.getpid())) as pool,
-        tqdm(total=round(sum(map(cost, jobs)), 1), desc=name, bar_format=BAR) as bar,
+        tqdm(total=sum(map(cost, jobs)), desc=name, bar_format=BAR) as bar,
     ):
         futures = {pool.submit(_run, name, job): job for job in jobs}
         try:
@@ -52,7 +54,7 @@ def run_missing(name: str, jobs: Sequence[Job], out: Path, n_processes: int, mos
             raise
 
 
-def _collect(futures: dict[Future[Record], Job], out: Path, bar: tqdm, cost: Callable[[Job], float]) -> None:
+def _collect(futures: dict[Future[Record], Job], out: Path, bar: tqdm, cost: Callable[[Job], int]) -> None:
     for count, future in enumerate(as_completed(futures), start=1):
         append(out / RESULTS, future.result())
         bar.set_postfix_str(f"{count} of {len(futures)} fits", refresh=False)
@@ -60,7 +62,9 @@ def _collect(futures: dict[Future[Record], Job], out: Path, bar: tqdm, cost: Cal
 
 
 def _run(name: str, job: Job) -> Record:
-    return job | the(name).run(job) | machine("cuda" if torch.cuda.is_initialized() else "cpu")
+    found = job | the(name).run(job)
+    on_gpu = found.get("device") != "cpu" and torch.cuda.is_initialized()
+    return found | machine("cuda" if on_gpu else "cpu")
 
 
 def _prepare(threads: int, parent: int) -> None:
@@ -95,10 +99,14 @@ def _threads(count: int) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _is_wanted(job: Job, only: dict[str, set[str]]) -> bool:
-    for name in set(only) - set(job):
-        raise ValueError(f"--only {name}=…: fits have {', '.join(job)}")
-    return all(str(job[name]) in values for name, values in only.items())
+def _check(only: dict[str, set[str]], jobs: Sequence[Job]) -> None:
+    """Raise where `only` names what no fit has."""
+    for name, values in only.items():
+        if name not in jobs[0]:
+            raise ValueError(f"--only {name}=…: fits have {', '.join(jobs[0])}")
+        known = {str(job[name]): None for job in jobs}
+        if unknown := sorted(values - set(known)):
+            raise ValueError(f"--only {name}={','.join(unknown)}: fits have {', '.join(known)}")
 
 
 def _key(record: Record, like: Job) -> str:

@@ -8,7 +8,7 @@ from cavity.records import Record, read
 from cavity.report.figures import save
 from cavity.reproduce.experiment import RESULTS, Config, Shown, Verdict, the
 
-BEGIN, END = "<!-- results -->", "<!-- /results -->"
+PAGE = Path("docs/reproduction.md")  # in the repository, beside the folder of experiments
 
 
 def write_results(name: str, config: Config, folder: Path, out: Path, judge: bool = True) -> list[Verdict]:
@@ -25,10 +25,15 @@ def write_results(name: str, config: Config, folder: Path, out: Path, judge: boo
     (out / "results.md").write_text(text)
     for title, picture in shown.pictures.items():
         save(picture, out / title)
-    readme = out / "README.md"
-    if readme.exists():
-        readme.write_text(between_marks(readme.read_text(), text))
+    _rewrite(out / "README.md", "results", text)
+    if out == folder:
+        _rewrite(folder.parent.parent / PAGE, name, verdict_lines(shown))
     return shown.verdicts
+
+
+def _rewrite(page: Path, mark: str, text: str) -> None:
+    if page.exists():
+        page.write_text(between_marks(page.read_text(), mark, text))
 
 
 def wanted(records: list[Record], name: str, config: Config) -> list[Record]:
@@ -40,17 +45,23 @@ def wanted(records: list[Record], name: str, config: Config) -> list[Record]:
 
 def as_text(shown: Shown) -> str:
     """Tables, then a line for each claim."""
-    lines = [f"- {'**holds**' if v.holds else '**does not hold**'}: {v.claim} ({v.figures})" for v in shown.verdicts]
-    return "\n\n".join(part.strip() for part in (shown.text, "\n".join(lines)) if part.strip()) + "\n"
+    return "\n\n".join(part.strip() for part in (shown.text, verdict_lines(shown)) if part.strip()) + "\n"
 
 
-def between_marks(page: str, text: str) -> str:
-    """The page with `text` between its marks.
+def verdict_lines(shown: Shown) -> str:
+    """A line for each claim."""
+    words = {True: "**holds**", False: "**does not hold**"}
+    return "".join(f"- {words[v.holds]}: {v.claim} ({v.figures})\n" for v in shown.verdicts)
 
-    >>> between_marks("a\\n<!-- results -->\\nold\\n<!-- /results -->\\nb\\n", "new\\n")
-    'a\\n<!-- results -->\\nnew\\n<!-- /results -->\\nb\\n'
+
+def between_marks(page: str, mark: str, text: str) -> str:
+    """The page with `text` between two marks.
+
+    >>> between_marks("a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb\\n", "x", "new\\n")
+    'a\\n<!-- x -->\\nnew\\n<!-- /x -->\\nb\\n'
     """
-    before, mark, rest = page.partition(BEGIN)
-    if not mark or END not in rest:
-        raise ValueError(f"README.md has no place for the results: {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}"
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    before, found, rest = page.partition(begin)
+    if not found or end not in rest:
+        raise ValueError(f"the page has no place for results: {begin} and {end}")
+    return f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}"

@@ -7,7 +7,7 @@ from cavity.training.loop import Trainer
 from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
 from cavity.training.plan import Plan, Trained, TrainingError
 from cavity.training.start import median_distance, start_inducing, start_model
-from cavity.training.stream import Stream
+from cavity.training.stream import Stream, tied
 
 __all__ = [
     "LBFGS",
@@ -27,5 +27,6 @@ __all__ = [
     "median_distance",
     "start_inducing",
     "start_model",
+    "tied",
     "train_lbfgs",
 ]

@@ -47,6 +47,8 @@ class Clock:
 class Watch(NamedTuple):
     """Looks at a model while it trains; the clock stands still meanwhile.
 
+    With no hyper-parameter to learn there is nothing to look at.
+
     Attributes:
         at: seconds of training after which to look, each once.
         look: called with what there is by then and the seconds; for `GPClassifier.fit` a fitted classifier.
@@ -77,6 +79,11 @@ class History:
         self.records.append(record)
         if self._report is not None:
             self._report(record)
+
+    def note(self, event: str) -> None:
+        """Something went wrong after the last record."""
+        last = self.records[-1] if self.records else {"epoch": 0, "seconds": 0.0}
+        self.add(**(last | {"objective": None, "event": event}))
 
     def last_event(self) -> str | None:
         """What went wrong last, if anything did."""

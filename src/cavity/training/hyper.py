@@ -78,21 +78,25 @@ class HyperPrior:
         model: whose hyper-parameters.
         spec: for "lengthscale", "variance" or "noise" a pair (median, sd of the log), or a triple (median, sd below the
             median, sd above it); a median of None is the start value, an infinite sd is no prior on that side. Under
-            "spread", the sd of each class's log length-scales about their mean over classes.
+            "spread", the sd of each class's log length-scales about their mean over classes; under "relevance", the sd
+            of log length-scales below their mean over classes and features: what makes a feature matter more than
+            others has to pay, all length-scales together may be short.
     """
 
     def __init__(self, model: Model, spec: dict[str, Any]) -> None:
         logs = tuple(name for name in model.learned if kind(name) not in ("Z", Q))
         self._model = replace(model, learned=logs)
-        sides = {name: entry for name, entry in spec.items() if name != "spread"}
+        sides = {name: entry for name, entry in spec.items() if name not in ("spread", "relevance")}
         medians = {name: math.log(entry[0]) for name, entry in sides.items() if entry[0] is not None}
         given = self._model.spread(medians, math.nan)
         self._mean = torch.where(given.isnan(), self._model.start(), given)
         self._below = self._model.spread({name: entry[1] ** -2 for name, entry in sides.items()}, 0.0)
         self._above = self._model.spread({name: entry[-1] ** -2 for name, entry in sides.items()}, 0.0)
-        self._pooled = [n for n in logs if kind(n) == "lengthscale"] if "spread" in spec else []
-        self._pooling = spec["spread"] ** -2 if self._pooled else 0.0
-        self._is_flat = not (self._pooling or self._below.any() or self._above.any())
+        self._lengthscales = [n for n in logs if kind(n) == "lengthscale"]
+        self._spread, self._relevance = (
+            spec[name] ** -2 if name in spec and self._lengthscales else 0.0 for name in ("spread", "relevance")
+        )
+        self._is_flat = not (self._spread or self._relevance or self._below.any() or self._above.any())
 
     def log_density(self, theta: Float[Tensor, "P"]) -> Tensor:
         """The log density, up to a constant."""
@@ -100,8 +104,10 @@ class HyperPrior:
             return theta.new_zeros(())
         theta = theta[: len(self._mean)]
         away = theta - self._mean
-        own = -0.5 * (self._precision(away) * away.square()).sum()
-        return own - 0.5 * self._pooling * self._from_mean(theta).square().sum()
+        total = (self._precision(away) * away.square()).sum()
+        for v in self._pooled(theta).values():
+            total = total + self._spread * (v - v.mean(0)).square().sum() + self._relevance * _below(v).square().sum()
+        return -0.5 * total
 
     def add_gradient(self, theta: Float[Tensor, "P"], to: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         """`to` with the gradient at θ added, in place; inducing points come last in θ and are left alone."""
@@ -109,16 +115,22 @@ class HyperPrior:
             return to
         theta = theta[: len(self._mean)]
         away = theta - self._mean
-        to[: len(theta)] -= self._precision(away) * away + self._pooling * self._from_mean(theta)
+        to[: len(theta)] -= self._precision(away) * away
+        slopes = self._pooled(to[: len(theta)])
+        for name, v in self._pooled(theta).items():
+            below = _below(v)
+            slopes[name] -= self._spread * (v - v.mean(0)) + self._relevance * (below - below.mean())
         return to
 
     def _precision(self, away: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
         return torch.where(away < 0, self._below, self._above)
 
-    def _from_mean(self, theta: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
-        """How far each pooled parameter is from its mean over classes; 0 for the others."""
-        if not self._pooled:
-            return torch.zeros_like(theta)
-        parts = self._model.split(theta)
-        centred = {n: v - v.mean(0) if n in self._pooled else torch.zeros_like(v) for n, v in parts.items()}
-        return torch.cat([centred[n].reshape(-1) for n in self._model.learned])
+    def _pooled(self, theta: Float[Tensor, "P"]) -> dict[str, Tensor]:
+        """Views of the length-scales, where a prior ties them."""
+        parts = self._model.split(theta) if self._spread or self._relevance else {}
+        return {name: part for name, part in parts.items() if name in self._lengthscales}
+
+
+def _below(v: Float[Tensor, "C D"]) -> Float[Tensor, "C D"]:
+    """How far each is below the mean of all; 0 above it."""
+    return (v - v.mean()).clamp_max(0.0)

@@ -7,14 +7,14 @@ worked, halves the damping and the rates, and is written into the history.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cavity.data import ArrayData
-from cavity.inducing import Prior, Rows
+from cavity.inducing import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.fixed_point import fixed_point
@@ -26,6 +26,7 @@ from cavity.training.replay import Reached, Recorder, Replay
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
+PASS_ELEMENTS = 4_000_000  # of a block of a pass that only adds up
 REPLAYS = 32  # recorded steps before asking the GPU how they went
 
 
@@ -98,7 +99,7 @@ class Trainer:
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
-        state = self.method.refresh(prior, self._state(theta, state), self.data.in_order(self.plan.batch_size))
+        state = self.method.refresh(prior, self._state(theta, state), self._pass())
         posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
         if not math.isfinite(log_z):
             raise FactorisationError("log Z is not finite")
@@ -117,13 +118,23 @@ class Trainer:
         self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **more)
 
     def look(self, theta: Tensor, state: Any) -> None:
-        """Show q(u) to the watch, if it is time."""
+        """Show q(u) to the watch, if it is time; where it cannot be made, training goes on unseen."""
         if self._watch is None or not self._due or (seconds := self.clock.seconds()) < self._due[-1]:
             return
         while self._due and self._due[-1] <= seconds:
             self._due.pop()
         with self.clock.stopped():
-            self._watch.look(self.method.posterior(self._prior(theta), self._state(theta, state)), seconds)
+            try:
+                posterior = self._seen(theta, state)
+            except FactorisationError:
+                return
+            self._watch.look(posterior, seconds)
+
+    def _seen(self, theta: Tensor, state: Any) -> Posterior:
+        prior, state = self._prior(theta), self._state(theta, state)
+        if self.plan.batch_size is None:  # its steps need no sums of the sites, so they are not kept
+            state = self.method.refresh(prior, state, self._pass())
+        return self.method.posterior(prior, state)
 
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
@@ -178,7 +189,7 @@ class Trainer:
                     theta, state = reached.theta, reached.state
                     self._has_worked(reached.before, state)
                     step, worked, total = step + reached.steps, worked + reached.steps, total + reached.total
-                    self.look(theta, state)
+                    self.look(reached.before, state)
                     continue
                 batch = self._batch(places[step])
                 state, objective, gradient = self.evaluate(theta, state, batch, epoch)
@@ -229,11 +240,18 @@ class Trainer:
         """The state with its sums made anew; in training on all rows every update does that itself."""
         if self.plan.batch_size is None:
             return state
-        return self.method.refresh(self._prior(theta), state, self.data.in_order(self.plan.batch_size))
+        return self.method.refresh(self._prior(theta), state, self._pass())
 
     def _all_rows(self, prior: Prior) -> Rows | None:
         """The blocks of all rows, made once for many sweeps; None where there are batches."""
         return prior.rows(self.data.X) if self.plan.batch_size is None else None
+
+    def _pass(self) -> Iterator[Batch]:
+        """All rows once; where that changes nothing in between, in larger pieces than the steps take."""
+        size, Z = self.plan.batch_size, self.model.values["Z"]
+        if size is not None:
+            size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
+        return self.data.in_order(size)
 
     def _sweep(self, prior: Prior, rows: Rows | None, state: Any, damping: float) -> Any:
         for batch in self.data.in_order(self.plan.batch_size):
@@ -266,7 +284,7 @@ class Trainer:
     def _log_z(self, prior: Prior, state: Any) -> float:
         """log Z_q of all rows, batch by batch: each estimate counts by its share of the rows."""
         total = 0.0
-        for batch in self.data.in_order(self.plan.batch_size):
+        for batch in self._pass():
             found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
             total += float(found.log_z) / batch.scale
         return total

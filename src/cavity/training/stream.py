@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from cavity.data import ArrayData
 from cavity.inducing import Posterior
 from cavity.inference import SEP, Batch
+from cavity.inference.base import factor_counts
 from cavity.inference.sep import SEPState
 from cavity.numerics.linalg import FactorisationError
 from cavity.training.history import Record
 from cavity.training.hyper import HyperPrior, Model
 from cavity.training.optimisers import Optimiser
+
+
+def tied(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
+    """A state of SEP with the q of one of EP: the same product of sites, no longer told apart."""
+    return SEPState(state.T, state.t, factor_counts(own_weight))
 
 
 class Stream:

@@ -59,6 +59,25 @@ def test_failed_steps_do_not_count():
     assert found.has_settled(1.0)
 
 
+def test_a_note_after_the_end_repeats_the_last_record_without_its_objective():
+    seen = []
+    found = History(seen.append)
+    found.add(epoch=4, objective=2.0, seconds=1.5, rate=0.1, damping=0.5, event=None)
+    found.note("not calibrated")
+    assert found.records[-1] == seen[-1]
+    assert found.records[-1] == {
+        "epoch": 4, "objective": None, "seconds": 1.5, "rate": 0.1, "damping": 0.5, "event": "not calibrated"
+    }  # fmt: skip
+    assert found.records[0]["event"] is None
+    assert found.last_event() == "not calibrated"
+
+
+def test_a_note_may_be_the_first_record():
+    found = History()
+    found.note("nothing yet")
+    assert found.records == [{"epoch": 0, "seconds": 0.0, "objective": None, "event": "nothing yet"}]
+
+
 # --- Clock ---
 
 
@@ -86,3 +105,27 @@ def test_clock_by_whichever_is_further_on(at):
     assert not clock.is_over()
     at(10.0)
     assert clock.is_over()
+
+
+def test_a_clock_that_is_stopped_stands_still(at):
+    clock = Clock(max_epochs=20, max_seconds=10.0, started=0.0)
+    at(4.0)
+    with clock.stopped():
+        at(94.0)
+    assert clock.seconds() == 4.0
+    assert not clock.is_over()
+    at(95.0)
+    assert clock.seconds() == 5.0
+    assert clock.progress(1) == 0.5
+
+
+def test_a_clock_goes_on_after_an_error(at):
+    clock = Clock(max_epochs=20, max_seconds=10.0, started=0.0)
+
+    def fail():
+        at(50.0)
+        raise KeyError
+
+    with pytest.raises(KeyError), clock.stopped():
+        fail()
+    assert clock.seconds() == 0.0

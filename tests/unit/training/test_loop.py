@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.inference import EP, SEP
+from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorisationError
-from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, train_lbfgs
+from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, loop, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
 from tests.problems import PLAN, random_problem, trainer
 
@@ -164,6 +164,66 @@ def test_batches_follow_the_seed():
 
     assert torch.equal(theta(1), theta(1))
     assert not torch.equal(theta(1), theta(2))
+
+
+# --- A pass that only adds up ---
+
+
+def sizes(run):
+    return [len(batch.X) for batch in run._pass()]
+
+
+def test_a_pass_takes_larger_pieces_than_the_steps(monkeypatch):
+    """So many elements of a block: classes × inducing points × rows, here 3 × 4 a row."""
+    run = trainer(EP(), PROBLEM, replace(PLAN, batch_size=4))
+    assert sizes(run) == [18]
+    monkeypatch.setattr(loop, "PASS_ELEMENTS", 9 * 12)
+    assert sizes(run) == [9, 9]
+    monkeypatch.setattr(loop, "PASS_ELEMENTS", 0)
+    assert max(sizes(run)) == 4
+    assert sum(sizes(run)) == 18
+    assert [batch.is_full for batch in trainer(EP(), PROBLEM, PLAN)._pass()] == [True]
+
+
+@pytest.mark.parametrize("method", [EP, SEP, VI])
+def test_larger_pieces_give_the_same_log_z_and_the_same_sums(method, monkeypatch):
+    run = trainer(method(), PROBLEM, replace(BATCHES, batch_size=4, max_epochs=2))
+    trained = run.train(adam(run))
+    prior, found = run.model.prior(trained.theta), []
+    for elements in (0, 7 * 12, loop.PASS_ELEMENTS):
+        monkeypatch.setattr(loop, "PASS_ELEMENTS", elements)
+        state = run.method.refresh(prior, trained.state, run._pass())
+        q = run.method.posterior(prior, state)
+        found.append((run._log_z(prior, trained.state), q.mean, q.cov))
+    for each in found[1:]:
+        for a, b in zip(found[0], each, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_sums_of_ep_made_anew_are_the_same_from_larger_pieces(monkeypatch):
+    """From sites that are far from their sums, so that there is something to make."""
+    run = trainer(EP(), PROBLEM, replace(BATCHES, batch_size=4, max_epochs=2))
+    trained = run.train(adam(run))
+    prior, sums = run.model.prior(trained.theta + 0.1), []
+    for elements in (0, loop.PASS_ELEMENTS):
+        monkeypatch.setattr(loop, "PASS_ELEMENTS", elements)
+        sums.append(run.method.refresh(prior, trained.state, run._pass()))
+    assert not torch.allclose(sums[0].T, trained.state.T, rtol=1e-3)
+    torch.testing.assert_close(sums[0].T, sums[1].T, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(sums[0].t, sums[1].t, rtol=1e-10, atol=1e-10)
+
+
+def test_sweeps_keep_to_the_size_of_the_steps():
+    """An update changes q on its way: larger pieces would be another method."""
+    seen = []
+
+    class Counting(SEP):
+        def update(self, prior, rows, state, batch, damping):
+            seen.append(len(batch.X))
+            return super().update(prior, rows, state, batch, damping)
+
+    trainer(Counting(), PROBLEM, replace(BATCHES, max_epochs=1), learned=(False, False)).infer()
+    assert seen == [6, 6, 6]
 
 
 # --- Failure ---

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from cavity.data import ArrayData
-from cavity.inference import SEP
+from cavity.inference import EP, SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorisationError
-from cavity.training import Adam, HyperPrior, Stream
-from tests.problems import random_problem
+from cavity.training import Adam, HyperPrior, Stream, tied
+from tests.problems import converge, random_problem
 from tests.reference import oracle
 
 PROBLEM = random_problem(seed=4, n_rows=30)
@@ -88,3 +88,42 @@ def test_factorisation_errors_stay_inside(monkeypatch):
 
     monkeypatch.setattr("cavity.inducing.Prior.pull_back", fail)
     assert "made to fail" in run.absorb(piece(0, 10), 100)["event"]
+
+
+# --- After EP ---
+
+
+def after_ep():
+    """A state of EP that has converged, with its sums made."""
+    data, prior = PROBLEM.data(), PROBLEM.prior()
+    state = converge(EP(), prior, data, tol=1e-8)
+    return prior, EP().refresh(prior, state, data.in_order(None)), data
+
+
+def test_tied_sites_have_the_same_q():
+    prior, state, data = after_ep()
+    found = tied(state, data.own_weight)
+    ep, sep = EP().posterior(prior, state), SEP().posterior(prior, found)
+    np.testing.assert_array_equal(sep.mean, ep.mean)
+    np.testing.assert_array_equal(sep.cov, ep.cov)
+
+
+def test_tied_sites_count_the_factors_of_every_row():
+    prior, state, data = after_ep()
+    expected = SEP().init(prior, data.own_weight, len(data)).counts
+    torch.testing.assert_close(tied(state, data.own_weight).counts, expected, rtol=0, atol=0)
+
+
+def test_a_stream_goes_on_from_tied_sites():
+    """Old rows stay in q and new ones narrow it: the product of both."""
+    prior, state, data = after_ep()
+    model = PROBLEM.model(learned=(False, False))
+    start = tied(state, data.own_weight)
+    run = Stream(model, HyperPrior(model, {}), Adam(0.02, decay=False), model.start(), start, 30.0)
+    before = run.posterior()
+    np.testing.assert_array_equal(before.mean, EP().posterior(prior, state).mean)
+    assert run.absorb(piece(0, 10), 100)["event"] is None
+    assert run.weight_seen == 40
+    added = run.state.T - start.T
+    assert float(torch.linalg.eigvalsh(added).min()) > -1e-9
+    assert np.trace(run.posterior().cov, axis1=1, axis2=2).sum() < np.trace(before.cov, axis1=1, axis2=2).sum()

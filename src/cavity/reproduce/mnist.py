@@ -1,0 +1,197 @@
+"""Handwritten digits by mini-batches: the upper half of the paper's Figure 5, and what larger models reach."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity.datasets import load
+from cavity.estimator import GPClassifier
+from cavity.kernels import RBF
+from cavity.records import Record
+from cavity.report.figures import STYLES, legend, line, log_ticks
+from cavity.reproduce import large
+from cavity.reproduce.common import Rows, markdown, split
+from cavity.reproduce.experiment import Config, Job, Shown, Verdict
+from cavity.settings import BATCH_START
+
+Scores = dict[str, float]
+
+PAPER = ("sep", "ep", "vi")  # names of the fits with the paper's settings
+PRINTED = {"sep": {"error": 0.0208, "nll": 0.0725}, "vi": {"error": 0.0202, "nll": 0.0686}}  # in the paper's text
+LARGEST = {"mnist": 255.0, "digits": 16.0}  # of a pixel
+HELD_OUT = 12  # one row in so many: 5,000 of 60,000
+SPLIT_SEED = 0
+ROOM_BELOW = 0.8  # of the figure, for a label
+VALIDATION, TEST = "validation", "test"
+COLOURS, MARKERS = ("#000000", "#56B4E9", "#CC79A7", "#E69F00"), ("*", "P", "D", "v")
+LINES = ("-", (0, (6, 1.5, 1, 1.5)), (0, (1, 1.2)), (0, (8, 1.5)))
+
+
+def jobs(config: Config) -> list[Job]:
+    """A fit for each table of the settings and each kind of rows that it is scored on."""
+    common = {name: config[name] for name in ("data_set", "looks", "device")}
+    return [
+        {"name": fit["name"], "recipe": fit["recipe"], "method": fit["method"], "rows": rows,
+         "settings": dict(sorted(fit["settings"].items())), "seconds": fit["seconds"],
+         "seed": fit.get("seed", config["seed"]), **common}
+        for fit in config["fits"]
+        for rows in fit.get("rows", [TEST])
+    ]  # fmt: skip
+
+
+def cost(job: Job) -> float:
+    """Seconds, reading and scoring included."""
+    return large.fit_cost(job["seconds"])
+
+
+def run(job: Job) -> Record:
+    """A fit by the clock, scored on its way."""
+    rows = digits(job["data_set"], job["rows"])
+    large.warm_up(job["method"], job["device"])
+    return large.watched_fit(model_of(job), rows, job["looks"], job["seconds"])
+
+
+def digits(data_set: str, kind: str) -> Rows:
+    """Pixels between 0 and 1; the test rows, or some of the training rows held out in their place."""
+    X, y, X_test, y_test = split(data_set, 0, "random") if data_set == "digits" else _mnist(data_set)
+    if kind == VALIDATION:
+        order = np.random.default_rng(SPLIT_SEED).permutation(len(X))
+        test, train = np.split(order, [len(order) // HELD_OUT])
+        X, y, X_test, y_test = X[train], y[train], X[test], y[test]
+    return X / LARGEST[data_set], y, X_test / LARGEST[data_set], y_test
+
+
+def _mnist(data_set: str) -> Rows:
+    data = load(data_set)
+    if not data.splits:
+        raise FileNotFoundError("this copy of MNIST does not say which images are for testing; set CAVITY_DATA")
+    return data.split(0)
+
+
+def model_of(job: Job) -> GPClassifier:
+    """The paper's settings, or ours with what the table changes; `lengthscale` is where all length-scales start."""
+    settings = dict(job["settings"])
+    lengthscale = settings.pop("lengthscale", None)
+    if lengthscale is not None:
+        settings["kernel"] = RBF(lengthscale, BATCH_START.variance)
+    settings |= large.by_clock(job["seconds"])
+    settings |= {"scaling": None, "random_state": job["seed"], "device": job["device"]}
+    make = GPClassifier.paper if job["recipe"] == "paper" else GPClassifier
+    return make(job["method"], **settings)
+
+
+def show(records: list[Record], config: Config, folder: Path) -> Shown:
+    """Scores of the test rows; choices were made by the validation rows, which have a table of their own."""
+    found = {kind: {r["name"]: r for r in records if r["rows"] == kind} for kind in (TEST, VALIDATION)}
+    parts = ["### Test rows", _table(found[TEST], config["level"])] if found[TEST] else []
+    if found[VALIDATION]:
+        parts += [
+            "### Training rows held out, by which our own settings were chosen",
+            _table(found[VALIDATION], config["level"]),
+        ]
+    pictures = {"mnist": _draw(found[TEST])} if found[TEST] else {}
+    return Shown("\n\n".join(parts), _verdicts(config, found[TEST], found[VALIDATION]), pictures)
+
+
+def _table(found: dict[str, Record], level: float) -> str:
+    rows = [
+        [_label(record), f"{record['settings']['n_inducing']}", f"{record['settings']['batch_size']}",
+         f"{record['train_seconds']:.0f}", f"{record['epochs']}", f"{100 * record['error']:.2f} %",
+         f"{record['nll']:.4f}", large.as_seconds(large.seconds_to(large.curve_of(record), level))]
+        for record in found.values()
+    ]  # fmt: skip
+    return markdown(["fit", "M", "batch", "training / s", "epochs", "error", "NLL", f"NLL of {level:g} after"], rows)
+
+
+def _label(record: Record) -> str:
+    return f"{STYLES[record['method']].label}, the paper's settings" if record["recipe"] == "paper" else record["name"]
+
+
+def _verdicts(config: Config, test: dict[str, Record], held_out: dict[str, Record]) -> list[Verdict]:
+    verdicts = []
+    if set(PAPER) <= set(test):
+        verdicts += _paper_verdicts(config, test)
+    ours = {name: record for name, record in test.items() if record["recipe"] != "paper"}
+    small = {name for name, record in ours.items() if record["settings"]["n_inducing"] <= config["paper_inducing"]}
+    for which, names in ((f"M = {config['paper_inducing']}", small), ("a larger M", set(ours) - small)):
+        if names:
+            verdicts.append(_own_verdict(which, ours[_chosen(names, ours, held_out)]))
+    return verdicts
+
+
+def _paper_verdicts(config: Config, test: dict[str, Record]) -> list[Verdict]:
+    scores = ", ".join(f"{STYLES[m].label} {_figures(test[m])}" for m in PAPER)
+    when = {m: large.seconds_to(large.curve_of(test[m]), config["level"]) for m in PAPER}
+    is_alike = all(_is_near(test[one], _scores(test[other]), config) for one, other in combinations(PAPER, 2))
+    is_near = all(_is_near(test[m], PRINTED[m], config) for m in PRINTED)
+    return [
+        Verdict("with the paper's settings SEP ends at or below its 2.08 % and 0.0725",
+                _is_below(test["sep"], PRINTED["sep"]), _figures(test["sep"])),
+        Verdict(f"SEP and VI end within {100 * config['same_error']:g} points and {config['same_nll']:g} nats of the "
+                "paper's figures", is_near, scores),
+        Verdict("SEP, EP and VI end as near to each other", is_alike, scores),
+        Verdict(f"SEP and EP reach an NLL of {config['level']:g} before VI",
+                all(large.is_earlier(when[m], when["vi"]) for m in ("sep", "ep")),
+                ", ".join(f"{STYLES[m].label} {large.as_seconds(when[m])}" for m in PAPER)),
+    ]  # fmt: skip
+
+
+def _own_verdict(which: str, record: Record) -> Verdict:
+    claim = f"our training with {which} ends at or below the paper's best, 2.02 % and 0.0686"
+    return Verdict(claim, _is_below(record, PRINTED["vi"]), f"{record['name']}: {_figures(record)}")
+
+
+def _chosen(names: set[str], test: dict[str, Record], held_out: dict[str, Record]) -> str:
+    """The best by the rows held out; only where no fit has such, by the test rows."""
+    judged = names & set(held_out)
+    return min(judged or names, key=lambda name: (held_out if judged else test)[name]["nll"])
+
+
+def _figures(record: Record) -> str:
+    return f"{100 * record['error']:.2f} % and {record['nll']:.4f}"
+
+
+def _scores(record: Record) -> Scores:
+    return {score: record[score] for score in ("error", "nll")}
+
+
+def _is_below(record: Record, printed: Scores) -> bool:
+    return all(record[score] <= printed[score] for score in printed)
+
+
+def _is_near(record: Record, printed: Scores, config: Config) -> bool:
+    return all(abs(record[score] - printed[score]) <= config[f"same_{score}"] for score in printed)
+
+
+def _draw(found: dict[str, Record]) -> Any:
+    figure, all_axes = large.panels(["error of the test images / %", "NLL of the test images / nats"], 9.5, 4.4)
+    own = [name for name, record in found.items() if record["recipe"] != "paper"]
+    for axes, score, factor, unit in zip(all_axes, ("error", "nll"), (100.0, 1.0), (" %", ""), strict=True):
+        for name, record in found.items():
+            curve = large.curve_of(record)
+            x, y = [point.seconds for point in curve], [factor * getattr(point, score) for point in curve]
+            line(axes, record["method"], x, y, **(_own_style(own.index(name), name) if name in own else {}))
+        axes.set_yscale("log")
+        log_ticks(axes.yaxis)
+        _draw_printed(axes, {m: factor * PRINTED[m][score] for m in PRINTED}, unit)
+    legend(figure, columns=4)
+    return figure
+
+
+def _own_style(place: int, name: str) -> dict[str, Any]:
+    i = place % len(COLOURS)
+    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i], "label": name}
+
+
+def _draw_printed(axes: Any, levels: dict[str, float], unit: str) -> None:
+    """The paper's figures as thin levels, the label of the higher one above it, of the lower one below."""
+    for method, level in levels.items():
+        style, is_higher = STYLES[method], level == max(levels.values())
+        axes.axhline(level, color=style.colour, linewidth=0.8, zorder=1)
+        axes.text(0.01, level, f"paper: {style.label} {level:.3g}{unit}", transform=axes.get_yaxis_transform(),
+                  va="bottom" if is_higher else "top", fontsize="x-small", color=style.colour)  # fmt: skip
+    axes.set_ylim(bottom=ROOM_BELOW * min(axes.dataLim.y0, *levels.values()))
