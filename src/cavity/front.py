@@ -48,8 +48,10 @@ def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Re
     with tqdm(total=max_epochs, desc=title, unit="epoch", leave=True) as bar:
 
         def report(record: Record) -> None:
-            if record["event"] is not None or verbose > 1:
+            if verbose > 1:
                 bar.write(_line(record), file=sys.stderr)
+            elif record["event"] is not None:
+                bar.write(f"epoch {record['epoch']}: {record['event']}", file=sys.stderr)
             bar.update(record["epoch"] - bar.n)
             if record["objective"] is not None:
                 bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
