@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,6 @@ STYLES = {
     "cavity-sep": Style("cavity, SEP", "#E69F00", "P", (0, (6, 1.5))),
     "linear": Style("logistic regression", "#E69F00", "v", (0, (6, 1.5, 1, 1.5))),
 }
-OTHERS = [Style("", c, m, "-") for c, m in (("#56B4E9", "P"), ("#E69F00", "v"), ("0.35", "x"))]
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -45,11 +45,11 @@ def plain(axes: Any, grid: str = "y") -> Any:
     return axes
 
 
-def log_ticks(axis: Any) -> None:
-    """Numbers as people write them along a logarithmic axis."""
+def log_ticks(axis: Any, steps: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Numbers as people write them along a logarithmic axis, at these steps of every decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cavity.report.figures import legend, log_ticks, new_figure, plain
+
 Record = dict[str, Any]
 
 # Colours that stay apart for most kinds of colour blindness (Okabe and Ito), with markers for the rest.
@@ -33,26 +35,12 @@ def draw(records: Sequence[Record], path: Path) -> None:
         raise ValueError("nothing to draw yet: no steps and no time to quality have been measured")
     columns = min(len(panels), 2)
     rows = -(-len(panels) // columns)
-    figure = _new_figure(figsize=(5.2 * columns + 0.6, 3.7 * rows + 0.7), layout="constrained")
+    figure = new_figure(5.2 * columns + 0.6, 3.7 * rows + 0.7)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(rows, columns, place)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="0.92")
-        axes.set_axisbelow(True)
-        panel(axes)
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
-    figure.legend(lines.values(), lines.keys(), loc="outside upper center", ncols=min(len(lines), 3), frameon=False)
+        panel(plain(figure.add_subplot(rows, columns, place)))
+    legend(figure, columns=3)
     figure.savefig(path, dpi=150)
-
-
-def _new_figure(**arguments: Any) -> Any:
-    """A figure of matplotlib, which is an extra."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("a plot needs matplotlib: pip install 'cavity[report]'") from error
-    return Figure(**arguments)
 
 
 def _step_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
@@ -116,16 +104,12 @@ def _latest_runs(records: Sequence[Record]) -> list[Record]:
 
 
 def _draw_quality(records: Sequence[Record], axes: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     for what in _in_order(records):
         curve = sorted((r["seconds"], r["nll"]) for r in records if r["what"] == what)
         _line(axes, what, [seconds for seconds, _ in curve], [nll for _, nll in curve])
     axes.set(xscale="log", yscale="log", xlabel="seconds of training", ylabel="NLL of the test rows / nats")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 8.0)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        log_ticks(axis, (1.0, 1.5, 2.0, 3.0, 5.0, 8.0))
     axes.set_title("{data}, {rows} rows, {dtype}, M={M} B={B}\n{processor}, threads: {threads}, commit {commit}".format(
                    **records[-1]), fontsize="medium", loc="left")  # fmt: skip
 

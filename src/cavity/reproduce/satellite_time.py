@@ -192,5 +192,4 @@ def _limits(axes: Any, courses: Courses, headroom: float) -> None:
     lowest, highest = min(found.lowest()[0] for found in courses.values()), max(c.mean[-1] for c in courses.values())
     axes.set_ylim(0.95 * lowest, headroom * highest + LEAST_RANGE)
     axes.set_xscale("log")
-    log_ticks(axes.xaxis)
-    axes.xaxis.get_major_locator().set_params(subs=(1.0,))  # a number for each power of ten: panels are narrow
+    log_ticks(axes.xaxis, (1.0,))  # panels are narrow

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cavity.records import Record
-from cavity.report.figures import STYLES, legend, new_figure, plain
+from cavity.report.figures import STYLES, legend, log_ticks, new_figure, plain
 from cavity.reproduce.common import Mean, agree, grouped, markdown, mean_of, read_csv
 from cavity.reproduce.experiment import Config, Shown, Verdict
 
@@ -16,6 +16,7 @@ OURS, OURS_SEP = "cavity", "cavity-sep"
 ALL = (*PAPER, OURS, OURS_SEP)
 NAMES = {"glass": "Glass", "new_thyroid": "New-thyroid", "satellite": "Satellite", "svmguide2": "Svmguide2",
          "vehicle": "Vehicle", "vowel": "Vowel", "waveform": "Waveform", "wine": "Wine"}  # fmt: skip
+STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Cell = tuple[str, float, str]
 
@@ -210,21 +211,13 @@ def _draw(config: Config, found: dict[Cell, Mean], paper: dict[Cell, Mean]) -> A
         axes.set_xticks(range(len(config["inducing"])), [f"{share:.0%}" for share in config["inducing"]])
         axes.set_title(NAMES.get(data_set, data_set), fontsize="medium", loc="left")
         axes.set_yscale("log")
-        _few_ticks(axes)
+        log_ticks(axes.yaxis, STEPS)
         if (place - 1) % columns == 0:
             axes.set_ylabel("NLL of the test rows / nats")
         if place > len(config["sets"]) - columns:
             axes.set_xlabel("inducing points, share of the rows")
     legend(figure)
     return figure
-
-
-def _few_ticks(axes: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_method(

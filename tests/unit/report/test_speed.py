@@ -36,7 +36,7 @@ def drawn(monkeypatch, tmp_path):
     """The panels as drawn: for each the points of every line by its label."""
     pytest.importorskip("matplotlib")
     made = []
-    monkeypatch.setattr(speed, "_new_figure", lambda real=speed._new_figure, **a: made.append(real(**a)) or made[0])
+    monkeypatch.setattr(speed, "new_figure", lambda *size, real=speed.new_figure: made.append(real(*size)) or made[0])
 
     def draw(records, name="picture.png"):
         speed.draw(records, tmp_path / name)

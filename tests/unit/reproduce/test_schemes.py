@@ -13,7 +13,7 @@ JOB = {"data_set": "iris", "splits": "random", "inducing": 0.1, "steps": 15, "sp
 def record(scheme, i, pace, end, processor=1.0):
     """log Z_q from −100 to its end, evenly in 11 steps."""
     curve = [[n + 1, pace * n, -100.0 + 0.1 * n * (end + 100.0)] for n in range(11)]
-    ends = {"log_z": end, "converged_log_z": end, "nll": 0.3, "error": 0.1, "processor_seconds": processor + 0.01 * i}
+    ends = {"log_z": end, "converged_log_z": end, "nll": 0.3, "error": 0.1, "cpu_seconds": processor + 0.01 * i}
     return {"scheme": scheme, "split": i, "curve": curve, **ends}
 
 
