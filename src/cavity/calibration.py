@@ -73,7 +73,7 @@ def held_out(posterior: Posterior, X: Float[Tensor, "N D"], rows: Labelled) -> H
 
 
 def best_sharpness(parts: Sequence[HeldOut]) -> float:
-    """The sharpness under which the labels of the held-out rows are most probable."""
+    """The sharpness under which the labels of the held-out rows are most probable; 1 with no such rows."""
 
     def surprise(log_sharpness: float) -> float:
         total = sum(_surprise(part, math.exp(log_sharpness)) for part in parts)

@@ -23,6 +23,7 @@ PRIORS: dict[str, Any] = {
 POOLED = ("relevance", "spread")
 FULL_BATCH_ROWS = 2000
 FOLDS = 3  # of cross-fitting, for calibration
+HELD_OUT, MOST_HELD_OUT = 20, 5000  # where rows are many: one in so many, and at most so many, for calibration
 EPOCHS = 250
 LBFGS_EPOCHS = 50  # each an iteration
 BATCH_SIZE = 500
@@ -30,6 +31,7 @@ STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
 RATE, BATCH_RATE = 0.05, 0.02
 DAMPING = {"ep": 0.5, "sep": 0.5, "gfitc": 0.5, "vi": 0.25}
 BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.03}
+LEAST_DAMPING = 0.002  # of VI: a step this long for each batch's share of the rows, but no less
 PAPER_STEPS = {"ep": 249, "sep": 249, "gfitc": 250, "vi": 250}
 PAPER_MEMORY = 5  # of L-BFGS
 PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
@@ -73,8 +75,8 @@ PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 class Choice:
     """What is left of the arguments once the size of the data is known.
 
-    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates. `folds`: of
-    cross-fitting, 0 for no calibration.
+    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates. For calibration,
+    `folds`: of cross-fitting; `n_held_out`: rows that are not learned from; both 0 for none.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Choice:
     start: Start
     n_inducing: int
     folds: int
+    n_held_out: int
 
 
 def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
@@ -96,14 +99,14 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     method = params["method"]
     if method == "auto":
         method = "ep" if is_full else "sep"
-    folds = _folds(params, is_full and learns)
+    folds, n_held_out = _calibration(params, n_rows, is_full, learns)
     plan = Plan(
         updates="outer" if _waits(params) else params["updates"],
         batch_size=batch_size,
         max_epochs=_max_epochs(params, n_rows, batch_size),
         max_seconds=params["max_seconds"] and params["max_seconds"] / (1 + folds),
         tol=params["tol"],
-        damping=params["damping"] or (DAMPING if is_full else BATCH_DAMPING)[method],
+        damping=params["damping"] or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
         sweep_tol=1e-4 if learns else min(1e-10, max(params["tol"], 1e-12)),
         final_sweeps=0 if is_paper or not is_full or not learns else 50,
@@ -117,15 +120,28 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
         optimizer = "lbfgs" if _waits(params) else "adam"
     inference = PlainVI() if method == "vi" and is_paper else METHODS[method]()
     climbs, n_inducing = method in ("gfitc", "vi"), inducing_count(params["n_inducing"], n_rows)
-    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_inducing, folds)
+    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_inducing, folds, n_held_out)
 
 
-def _folds(params: dict[str, Any], pays: bool) -> int:
-    """Where q(u) is all there is to learn, or rows are many, calibration is left to those who ask for it."""
-    folds = params["calibrate"]
-    if folds == "auto":
-        return FOLDS if pays else 0
-    return FOLDS if folds is True else int(folds)
+def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
+    """VI's natural gradient is a batch's guess at that of all rows: the smaller the batch, the less of it to take."""
+    if batch_size is None:
+        return DAMPING[method]
+    largest = BATCH_DAMPING[method]
+    return largest if method != "vi" else min(largest, max(batch_size / n_rows, LEAST_DAMPING))
+
+
+def _calibration(params: dict[str, Any], n_rows: int, is_full: bool, learns: bool) -> tuple[int, int]:
+    """Folds of cross-fitting, or where rows are many the number held out; neither where q(u) is all there is to learn.
+
+    A few thousand rows say all about one number, and many rows do not miss them: no second fit is needed.
+    """
+    asked = params["calibrate"]
+    if asked is False or (asked == "auto" and not learns):
+        return 0, 0
+    if asked is True or asked == "auto":
+        return (FOLDS, 0) if is_full else (0, min(n_rows // HELD_OUT, MOST_HELD_OUT))
+    return int(asked), 0
 
 
 def _waits(params: dict[str, Any]) -> bool:

@@ -51,13 +51,22 @@ def _kmeans(
     if how == "kmeans":
         return np.broadcast_to(_centres(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
     own_rows = [np.unique(X[y == k], axis=0) for k in range(n_classes)]
-    return np.stack([_class_centres(distinct, own, n, rng) for own in own_rows])
+    own = [_centres(rows, min(len(rows), n // 2), rng) if len(rows) and n > 1 else rows[:0] for rows in own_rows]
+    common = {missing: _centres(distinct, missing, rng) for missing in sorted({n - len(first) for first in own})}
+    return np.stack([_with_common(first, common[n - len(first)], distinct, rng) for first in own])
 
 
-def _class_centres(X: NDArray, own: NDArray, n: int, rng: np.random.Generator) -> NDArray:
-    first = min(len(own), n // 2)
-    parts = [_centres(own, first, rng)] if first else []
-    return np.concatenate([*parts, _centres(X, n - first, rng)])
+def _with_common(own: NDArray, common: NDArray, distinct: NDArray, rng: np.random.Generator) -> NDArray:
+    """Both; other centres in place of the common ones where a row is among both."""
+    if _is_among(common, own).any():
+        common = _centres(distinct[~_is_among(distinct, own)], len(common), rng)
+    return np.concatenate([own, common])
+
+
+def _is_among(rows: NDArray, others: NDArray) -> NDArray[np.bool_]:
+    """Which rows are equal to one of the others."""
+    as_one = np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))
+    return np.isin(*(np.ascontiguousarray(part).view(as_one)[:, 0] for part in (rows, others)))
 
 
 def _centres(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
