@@ -15,6 +15,7 @@ from cavity.settings import (
     BATCH_SIZE,
     FOLDS,
     FULL_BATCH_ROWS,
+    MOST_HELD_OUT,
     PRIORS,
     check_arguments,
     inducing_count,
@@ -150,13 +151,35 @@ FIXED = {"learn_kernel": False, "learn_inducing": False}
         ({"batch_size": 50}, 0),
         ({"calibrate": False}, 0),
         ({"calibrate": 5}, 5),
-        ({"calibrate": True, "batch_size": 50}, FOLDS),
+        ({"calibrate": True, "batch_size": 50}, 0),
         ({"calibrate": True, **FIXED}, FOLDS),
     ],
 )
-def test_auto_calibrates_where_all_rows_are_used_at_once_and_something_is_learned(changes, folds):
+def test_cross_fitting_is_for_all_rows_at_once_or_a_number_of_folds(changes, folds):
     assert plan(**changes).folds == folds
-    assert plan(FULL_BATCH_ROWS + 1, **changes).folds == (0 if "calibrate" not in changes else folds)
+    assert plan(FULL_BATCH_ROWS + 1, **changes).folds == (folds if changes.get("calibrate") == 5 else 0)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "changes", "held_out"),
+    [
+        (FULL_BATCH_ROWS + 20, {}, (FULL_BATCH_ROWS + 20) // 20),
+        (10**7, {}, MOST_HELD_OUT),
+        (10**7, {"calibrate": True, **FIXED}, MOST_HELD_OUT),
+        (10**7, FIXED, 0),
+        (10**7, {"calibrate": False}, 0),
+        (10**7, {"calibrate": 3}, 0),
+        (FULL_BATCH_ROWS, {}, 0),
+    ],
+)
+def test_many_rows_spare_a_few_for_calibration(n_rows, changes, held_out):
+    assert plan(n_rows, **changes).n_held_out == held_out
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(1000, 0.03), (10_000, 0.02), (10**7, 0.002)])
+def test_a_step_of_vi_is_as_long_as_the_share_of_its_batch_within_bounds(n_rows, expected):
+    assert plan(n_rows, method="vi", batch_size=200).plan.damping == expected
+    assert plan(n_rows, method="vi", batch_size=200, damping=0.5).plan.damping == 0.5
 
 
 def test_auto_is_ep_on_all_rows_and_sep_in_batches():

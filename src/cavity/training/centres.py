@@ -66,7 +66,8 @@ def _with_common(own: NDArray, common: NDArray, distinct: NDArray, rng: np.rando
 def _is_among(rows: NDArray, others: NDArray) -> NDArray[np.bool_]:
     """Which rows are equal to one of the others."""
     as_one = np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))
-    return np.isin(*(np.ascontiguousarray(part).view(as_one)[:, 0] for part in (rows, others)))
+    rows, others = (np.ascontiguousarray(part).view(as_one)[:, 0] for part in (rows, others))
+    return np.isin(rows, others)
 
 
 def _centres(distinct: NDArray, n: int, rng: np.random.Generator) -> NDArray:
