@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (a few minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) --editable '.[test,dev,report]'
+	$(PIP) --editable '.[test,dev,report,data]'
 	@touch $@
 
 demo: $(READY)

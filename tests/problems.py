@@ -81,7 +81,8 @@ def random_problem(
 
 def shuffled(data: ArrayData, size: int, generator: torch.Generator) -> list[Batch]:
     """The batches of an epoch, in random order."""
-    return [data.batch(positions) for positions in data.places(size, generator)]
+    epoch = int(torch.randint(2**30, (), generator=generator))
+    return [data.batch(draw) for draw in data.draws(size, 0, epoch)]
 
 
 def converge(method: Any, prior: Prior, data: ArrayData, tol: float = 1e-12, damping: float = 0.5, start: Any = None):

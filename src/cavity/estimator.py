@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from cavity import predict
-from cavity.calibration import HeldOut, best_sharpness, folds, held_out
-from cavity.data import ArrayData
+from cavity.budget import BUFFER, Settings, bytes_needed, check_budget
+from cavity.data import Survey, as_source, is_source, read_all, survey
+from cavity.data.predictions import write_predictions
+from cavity.data.source import Source
+from cavity.fitting import INDUCING_ROWS, Fit, Fitting, array_data
 from cavity.front import (
-    DTYPES,
     Rows,
     choose_device,
     class_weights,
@@ -31,50 +34,24 @@ from cavity.front import (
     progress,
     threads_for,
     untraced,
+    weights_of_classes,
 )
 from cavity.inducing import Posterior
 from cavity.inference import METHODS
-from cavity.kernels import RBF, Kernel
-from cavity.kernels.base import numbers
-from cavity.numerics.linalg import FactorisationError
+from cavity.keeping import Keeping
+from cavity.kernels import Kernel
+from cavity.memory import available_bytes
 from cavity.predict import Uncertainty
+from cavity.ranks import Ranks, launched
 from cavity.scaling import Scaler, fit_scaler
-from cavity.settings import (
-    PAPER_STEPS,
-    Choice,
-    check_arguments,
-    make_lbfgs,
-    make_optimiser,
-    make_plan,
-    prior_spec,
-)
-from cavity.training import (
-    HyperPrior,
-    Model,
-    Record,
-    Stream,
-    Trained,
-    Trainer,
-    TrainingError,
-    Watch,
-    median_distance,
-    start_inducing,
-    start_model,
-    tied,
-    train_lbfgs,
-)
+from cavity.settings import MOST_HELD_OUT, PAPER_STEPS, Choice, check_arguments, make_optimiser, make_plan, prior_spec
+from cavity.training import HyperPrior, Model, Record, Stream, Watch, tied
+from cavity.training.centres import ROWS_PER_CENTRE
 
 Array = NDArray[np.float64]
 
 STREAM_BATCH = 256
-TRIAL_EPOCHS = 60
-NUDGE = 1e-3  # of a length-scale, for inducing points at their start
 MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
-
-
-def _seen_by(fit: Trained, scaler: Scaler, rows: Rows) -> HeldOut:
-    """What a fit says of rows that it has not seen."""
-    return held_out(fit.posterior, torch.from_numpy(scaler.transform(rows.X)), rows)
 
 
 def _forgets_rows(classifier: GPClassifier) -> bool:
@@ -115,9 +92,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
             log Z_q on the training rows) or None.
         calibrate: how sharp the probabilities are is set on rows held out: by cross-fitting in three folds where all
-            rows are used at once, which takes about as long as three more fits; on mini-batches by one row in twenty,
-            at most 5,000, that training does without. "auto" (where there is more to learn than q(u)), True, False, or
-            a number of folds.
+            rows are used at once, which takes about as long as three more fits; on mini-batches by one row in twenty
+            that training does without, no fewer than 500 (or one in five) and no more than 5,000. "auto" (where there
+            is more to learn than q(u)), True, False, or a number of folds.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
         max_epochs: passes over the rows, at most; "auto" chooses by the number of rows.
@@ -133,6 +110,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         device: "auto" (a GPU where there is one), "cpu", "cuda", …
         dtype: of the inputs and the distances; all factorisations are float64. "float32" is faster where there are many
             features, and falls back to float64 where rows lie too far out for it.
+        checkpoint: a folder that training is kept in on its way, so that `fit(..., resume=True)` goes on from there.
+        checkpoint_seconds: between checkpoints; one more is written at the end.
         random_state: seed of the inducing points and of the order of mini-batches.
         verbose: 1 shows a progress bar, 2 also a line an epoch.
 
@@ -186,6 +165,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: str = "inner",
         device: str = "auto",
         dtype: str = "float64",
+        checkpoint: Any = None,
+        checkpoint_seconds: float = 60.0,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -213,6 +194,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.updates = updates
         self.device = device
         self.dtype = dtype
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
         self.random_state = random_state
         self.verbose = verbose
 
@@ -247,41 +230,114 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return cls(method, n_inducing=n_inducing, **(settings | changes))
 
     def fit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, watch: Watch | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        watch: Watch | None = None,
+        resume: bool = False,
+        survey: Survey | None = None,
     ) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labelled rows.
 
+        Under `torchrun` the processes share the rows, and each ends with the same model.
+
         Args:
-            X: features, (N, D): an array, or a pandas or polars frame of numbers.
-            y: labels of any type, (N,).
+            X: features, (N, D): an array, or a pandas or polars frame of numbers; or a source of rows with their
+                labels (`cavity.data`), which is read in batches.
+            y: labels of any type, (N,); None with a source.
             sample_weight: a row of weight w counts as w copies of it; a row of weight 0 is left out.
             watch: a `cavity.training.Watch` that is shown the classifier at given moments of training.
+            resume: go on from the last checkpoint in the folder `checkpoint`, if there is one.
+            survey: what `cavity.data.survey` found in the source; None reads it once to find out.
 
         Returns:
             The classifier itself.
         """
         check_arguments(self.get_params(deep=False))
-        rows = self._validate_training(X, y, sample_weight, reset=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
-        seed = draw_seed(self.random_state)
-        rows = merge_equal_rows(rows)
-        choice = make_plan(self.get_params(deep=False), len(rows.X), seed)
+        if resume and self.checkpoint is None:
+            raise ValueError("resume=True needs the folder that checkpoints were written to: checkpoint='folder'")
+        ranks = launched()
+        keeping = Keeping(self.get_params(deep=False), resume, ranks)
+        seed = keeping.seed(draw_seed(self.random_state))
+        if not is_source(X):
+            rows = self._validate_training(X, y, sample_weight, reset=True)
+            return self._fit_rows(merge_equal_rows(rows), seed, ranks, keeping, watch)
+        if y is not None or sample_weight is not None:
+            raise ValueError("y and sample_weight must be None with a source, which has its own labels")
+        return self._fit_source(as_source(X), survey, seed, ranks, keeping, watch)
+
+    def _fit_rows(self, rows: Rows, seed: int, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> GPClassifier:
+        self._check_two_classes()
+        choice = self._plan(len(rows.X), seed, ranks)
+        self._check_budget(choice, ranks, len(rows.X))
+        keeping.fingerprint = rows.fingerprint() if keeping.is_on else {}
+        with self._fitting(choice, ranks, keeping, watch) as fitting:
+            fit, self.sharpness_ = fitting.on_rows(rows)
+        return self._set_fitted(fit, choice)
+
+    def _fit_source(
+        self, source: Source, known: Survey | None, seed: int, ranks: Ranks, keeping: Keeping, watch: Watch | None
+    ) -> GPClassifier:
+        if ranks.size > source.lanes:
+            raise ValueError(f"{ranks.size} processes cannot share the {source.lanes} lanes of the source: "
+                             f"start fewer, or give the source lanes={ranks.size}")  # fmt: skip
+        if known is None:
+            wanted = ROWS_PER_CENTRE * self.n_inducing if isinstance(self.n_inducing, int) else 0
+            known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, ranks=ranks)
+        self.classes_, self.n_features_in_ = known.classes, known.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if known.feature_names is not None:
+            self.feature_names_in_ = np.array(known.feature_names, dtype=object)
+        choice = self._plan(known.n_rows, seed, ranks)
+        is_read_whole = choice.plan.batch_size is None
+        self._check_budget(choice, ranks, known.n_rows if is_read_whole else BUFFER)
+        if is_read_whole:
+            X, y = read_all(source)
+            weight = class_weights(self.class_weight, y)
+            rows = merge_equal_rows(Rows(X, encode(y, self.classes_), weight))
+            return self._fit_rows(rows, seed, ranks, keeping, watch)
+        self._check_two_classes()
+        if self.scaling == "auto" or choice.folds:
+            what = "scaling='auto'" if self.scaling == "auto" else f"calibrate={self.calibrate}"
+            raise ValueError(f"{what} makes several fits on all rows at once, which a source is too large for; use "
+                             "scaling='standard' or 'quantile', and calibrate='auto'")  # fmt: skip
+        keeping.fingerprint = known.fingerprint
+        with self._fitting(choice, ranks, keeping, watch) as fitting:
+            weight = weights_of_classes(self.class_weight, self.classes_, known.class_counts)
+            fit, self.sharpness_ = fitting.on_source(source, known, weight)
+        return self._set_fitted(fit, choice)
+
+    def _plan(self, n_rows: int, seed: int, ranks: Ranks) -> Choice:
+        return make_plan(self.get_params(deep=False), n_rows, seed, ranks)
+
+    def _check_budget(self, choice: Choice, ranks: Ranks, resident_rows: int) -> None:
+        """Refuse what would not fit in memory, before any of it is made."""
+        n_rows = -(-choice.n_rows // ranks.size)
+        batch = n_rows if choice.plan.batch_size is None else -(-choice.plan.batch_size // ranks.size)
+        shared = self.share_kernel, self.share_inducing
+        sizes = len(self.classes_), choice.n_inducing, self.n_features_in_, batch, n_rows
+        settings = Settings(choice.name, *sizes, *shared, self.dtype, resident_rows)
+        free = available_bytes(choose_device(self.device))
+        check_budget(bytes_needed(*settings), free and free // ranks.neighbours, settings)
+
+    @contextmanager
+    def _fitting(self, choice: Choice, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> Iterator[Fitting]:
+        """Everything around a fit: threads, memory, progress."""
+        device = choose_device(self.device)
+
+        def look(scaler: Scaler) -> Watch | None:
+            return None if watch is None else Watch(watch.at, self._shown_to(watch, scaler))
+
         with (
-            untraced(choose_device(self.device)),
-            threads_for(self._work(rows, choice)),
+            untraced(device),
+            threads_for(self._work(choice)),
             kept_memory(),
-            progress(f"cavity {choice.name}", choice.plan.max_epochs, self.verbose) as report,
+            progress(f"cavity {choice.name}", choice.plan.max_epochs, self.verbose if ranks.rank == 0 else 0) as report,
         ):
-            scaling = self._choose_scaling(rows, choice) if self.scaling == "auto" else self.scaling
-            rows, held = self._hold_out(rows, choice)
-            scaler, model, trained = self._train(rows, scaling, choice, report, watch)
-            if choice.folds:
-                self.sharpness_ = self._cross_fit(rows, scaling, choice, trained, report)
-            else:
-                self.sharpness_ = best_sharpness([_seen_by(trained, scaler, held)] if held else [])
-        self._set_fitted(scaler, model, trained, choice, rows)
-        return self
+            params = self.get_params(deep=False)
+            yield Fitting(params, choice, len(self.classes_), device, ranks, report, look, keeping.keeper)
 
     @available_if(_forgets_rows)
     def partial_fit(
@@ -305,7 +361,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         with untraced(choose_device(self.device)):
             if is_first:
                 self._start_stream(rows)
-            data = self._data(rows, self._scaler, self._stream.model.dtype)
+            device, dtype = choose_device(self.device), self._stream.model.dtype
+            data = array_data(rows, self._scaler, len(self.classes_), device, dtype)
             record = self._stream.absorb(data, STREAM_BATCH)
         self.n_iter_ += 1
         self.history_.append({"epoch": self.n_iter_, **record})
@@ -314,7 +371,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable label of each row."""
+        """The most probable label of each row; of a source's too."""
         best = self.predict_log_proba(X).argmax(1)
         return self.classes_[best]
 
@@ -324,7 +381,28 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the class probabilities, exact far into the tails."""
+        if is_source(X):
+            source = self._validate_source(X)
+            blocks = (block.X for lane in range(source.lanes) for block in source.blocks(lane))
+            return np.concatenate([self._log_proba(rows) for rows in blocks])
         return predict.log_probabilities(*self._validate_new(X))
+
+    def predict_to(self, X: Any, folder: Any, *, resume: bool = False) -> int:
+        """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
+
+        The files, in the order of their names, have a line for every row: its number in its part, `prediction`, and
+        `p_…`, the probability of each class. Under `torchrun` the processes share the work.
+
+        Args:
+            X: a source (`cavity.data`); labels are not needed.
+            folder: where to write.
+            resume: keep the parts that are there, whole, and write the others.
+
+        Returns:
+            How many rows this process has predicted for.
+        """
+        source = self._validate_source(as_source(X))
+        return write_predictions(source, self._log_proba, self.classes_, folder, resume, launched())
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent functions f, noise included, each (N, C)."""
@@ -366,73 +444,31 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         with large_sums():
             X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return self._posterior_there(), torch.from_numpy(self._scaler.transform(X))
+
+    def _validate_source(self, X: Any) -> Source:
+        check_is_fitted(self, "posterior_")
+        source, names = as_source(X), getattr(self, "feature_names_in_", None)
+        if source.n_features != self.n_features_in_:
+            raise ValueError(f"the source has {source.n_features} features, but GPClassifier is expecting "
+                             f"{self.n_features_in_} features as input")  # fmt: skip
+        if names is not None and source.feature_names is not None and list(names) != list(source.feature_names):
+            raise ValueError(f"the source has the features {source.feature_names}, the fit had {list(names)}; "
+                             "name them in their order: features=[...]")  # fmt: skip
+        return source
+
+    def _log_proba(self, X: Array) -> Array:
+        """Of rows that are known to be in order."""
+        return predict.log_probabilities(self._posterior_there(), torch.from_numpy(self._scaler.transform(X)))
+
+    def _posterior_there(self) -> Posterior:
+        """q(u) on the device that predicts."""
         device = choose_device(self.device)
-        posterior = self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
-        return posterior, torch.from_numpy(self._scaler.transform(X))
+        return self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
 
-    def _train(
-        self,
-        rows: Rows,
-        scaling: str | None,
-        choice: Choice,
-        report: Callable[[Record], None] | None = None,
-        watch: Watch | None = None,
-    ) -> tuple[Scaler, Model, Trained]:
-        scaler = fit_scaler(scaling, rows.X, rows.weight)
-        data = self._data(rows, scaler)
-        model = self._start_model(data, rows, scaler, choice)
-        if model.dtype != data.X.dtype:
-            data = self._data(rows, scaler, model.dtype)
-        if choice.method.learns_q:
-            model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
-        hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        watch = None if watch is None else Watch(watch.at, self._shown_to(watch, scaler))
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch)
-        if model.dtype != DTYPES[self.dtype]:
-            trainer.note(0, None, 0.0, f"dtype={self.dtype!r} is too coarse for these rows: distances in float64")
-        try:
-            if not model.learned:
-                trained = trainer.infer()
-            else:
-                lbfgs = make_lbfgs(choice, model)
-                if lbfgs is not None:
-                    trained = train_lbfgs(trainer, lbfgs)
-                else:
-                    trained = trainer.train(make_optimiser(choice, model, float(rows.weight.sum())))
-        except FactorisationError as error:
-            raise trainer.failure(error) from error
-        return scaler, model, trained
-
-    def _cross_fit(
-        self,
-        rows: Rows,
-        scaling: str | None,
-        choice: Choice,
-        trained: Trained,
-        report: Callable[[Record], None] | None,
-    ) -> float:
-        """The sharpness, by fits that leave some of the rows out; 1 where rows are too few or such a fit fails."""
-        if len(rows.y) < 2 * choice.folds:
-            return 1.0
-        if report is not None:
-            report({"epoch": trained.epochs, "objective": None, "event": f"calibration by {choice.folds} more fits"})
-        parts = []
-        for learn, hold in folds(rows.y, choice.folds, choice.plan.seed):
-            try:
-                scaler, _, fit = self._train(rows.take(learn), scaling, choice)
-            except TrainingError as error:
-                trained.history.note(f"not calibrated: {error}")
-                return 1.0
-            parts.append(_seen_by(fit, scaler, rows.take(hold)))
-        return best_sharpness(parts)
-
-    @staticmethod
-    def _hold_out(rows: Rows, choice: Choice) -> tuple[Rows, Rows | None]:
-        """The rows to learn from, and those that calibration needs, if any."""
-        if not choice.n_held_out:
-            return rows, None
-        learn, hold = next(folds(rows.y, -(-len(rows.y) // choice.n_held_out), choice.plan.seed))
-        return rows.take(learn), rows.take(hold)
+    def _check_two_classes(self) -> None:
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
 
     def _shown_to(self, watch: Watch, scaler: Scaler) -> Callable[[Posterior, float], None]:
         """What shows q(u) to a watch in the form of a fitted classifier."""
@@ -445,53 +481,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         return look
 
-    def _work(self, rows: Rows, choice: Choice) -> int:
+    def _work(self, choice: Choice) -> int:
         """Entries of the largest block of a step: classes × inducing points × rows."""
-        n_rows = choice.plan.batch_size or len(rows.X)
-        return len(self.classes_) * choice.n_inducing * n_rows
-
-    def _choose_scaling(self, rows: Rows, choice: Choice) -> str:
-        """The scaling with the better log Z_q after a short training on the same rows."""
-        epochs = min(TRIAL_EPOCHS, choice.plan.max_epochs)
-        seconds = None if self.max_seconds is None else 0.2 * self.max_seconds
-        trial = replace(choice, plan=replace(choice.plan, max_epochs=epochs, max_seconds=seconds))
-        return max(("standard", "quantile"), key=lambda scaling: self._train(rows, scaling, trial)[2].log_z)
-
-    def _start_model(self, data: ArrayData, rows: Rows, scaler: Scaler, choice: Choice) -> Model:
-        X, n_classes, rng = scaler.transform(rows.X), len(self.classes_), np.random.default_rng(choice.plan.seed)
-        given = self._given_inducing(scaler, n_classes, X.shape[1])
-        start = choice.start
-        lengthscale = start.lengthscale * median_distance(X, np.random.default_rng(choice.plan.seed)) ** start.power
-        nudge = NUDGE * lengthscale if self.learn_inducing and self.init != "paper" else 0.0
-        Z = start_inducing(given, X, rows.y, n_classes, choice.n_inducing, self.init, nudge, rng)
-        return start_model(
-            RBF(variance=start.variance) if self.kernel is None else self.kernel,
-            X,
-            n_classes,
-            Z,
-            start.noise if self.noise is None else numbers("noise", self.noise),
-            (self.learn_kernel, self.learn_inducing),
-            (self.share_kernel, self.share_inducing),
-            lengthscale,
-            data.X.device,
-            DTYPES[self.dtype],
-        )
-
-    def _given_inducing(self, scaler: Scaler, n_classes: int, n_features: int) -> Array | None:
-        if self.inducing_points is None:
-            return None
-        Z = numbers("inducing_points", self.inducing_points)
-        fits = Z.ndim in (2, 3) and Z.shape[-1] == n_features and Z.size and (Z.ndim == 2 or len(Z) == n_classes)
-        if not (fits and np.isfinite(Z).all()):
-            raise ValueError(f"inducing_points has shape {Z.shape}; finite numbers of shape (M, {n_features}) or "
-                             f"({n_classes}, M, {n_features}) are needed")  # fmt: skip
-        return scaler.transform(Z.reshape(-1, n_features)).reshape(Z.shape)
-
-    def _data(self, rows: Rows, scaler: Scaler, dtype: torch.dtype | None = None) -> ArrayData:
-        device = choose_device(self.device)
-        X = torch.as_tensor(scaler.transform(rows.X), dtype=dtype or DTYPES[self.dtype], device=device)
-        y = torch.as_tensor(rows.y, device=device)
-        return ArrayData(X, y, torch.as_tensor(rows.weight, device=device), len(self.classes_))
+        return len(self.classes_) * choice.n_inducing * (choice.plan.batch_size or choice.n_rows)
 
     def _start_stream(self, rows: Rows) -> None:
         if len(self.classes_) < 2:
@@ -499,9 +491,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         seed = draw_seed(self.random_state)
         choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
         self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
-        data = self._data(rows, self._scaler)
-        model = self._start_model(data, rows, self._scaler, choice)
-        state = METHODS["sep"]().init(model.prior(model.start()), torch.zeros_like(data.own_weight), 0)
+        fitting = Fitting(self.get_params(deep=False), choice, len(self.classes_), choose_device(self.device))
+        model = fitting.start(rows, self._scaler)
+        nothing = torch.zeros(len(self.classes_), dtype=torch.float64, device=fitting.device)
+        state = METHODS["sep"]().init(model.prior(model.start()), nothing, 0)
         self.history_: list[Record] = []
         self.n_iter_, self.sharpness_, self.method_ = 0, 1.0, choice.name
         self._keep_stream(model, choice, model.start(), state, 0.0)
@@ -510,17 +503,18 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         self._stream = Stream(model, hyper_prior, make_optimiser(choice, model, weight), theta, state, weight)
 
-    def _set_fitted(self, scaler: Scaler, model: Model, trained: Trained, choice: Choice, rows: Rows) -> None:
-        self._scaler, self.method_ = scaler, choice.name
+    def _set_fitted(self, fit: Fit, choice: Choice) -> GPClassifier:
+        trained = fit.trained
+        self._scaler, self.method_ = fit.scaler, choice.name
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
         if self.method in ("auto", "sep"):
-            own_weight = np.bincount(rows.y, rows.weight, len(self.classes_))
-            state = tied(trained.state, torch.from_numpy(own_weight).to(trained.theta.device))
-            self._keep_stream(model, choice, trained.theta, state, float(rows.weight.sum()))
+            state = tied(trained.state, torch.from_numpy(fit.own_weight).to(trained.theta.device))
+            self._keep_stream(fit.model, choice, trained.theta, state, float(fit.own_weight.sum()))
         else:
             self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling
         self._publish(trained.posterior)
         self.log_marginal_likelihood_ = trained.log_z
+        return self
 
     def _publish(self, posterior: Posterior) -> None:
         self.posterior_ = replace(posterior.to(torch.device("cpu")), sharpness=self.sharpness_)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +40,13 @@ class Rows(NamedTuple):
         """Some of them."""
         return Rows(self.X[places], self.y[places], self.weight[places])
 
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells these rows from others."""
+        found = hashlib.blake2b(digest_size=16)
+        for part in self:
+            found.update(np.ascontiguousarray(part).view(np.uint8).data)
+        return {"rows": len(self.X), "features": self.X.shape[1], "digest": found.hexdigest()}
+
 
 @contextmanager
 def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Record], None] | None]:
@@ -68,7 +77,7 @@ def _line(record: Record) -> str:
 def choose_device(name: str) -> torch.device:
     """The device called `name`; "auto" is a GPU where there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
@@ -133,6 +142,13 @@ def class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
         raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "
                          "finite numbers at or above 0 are needed")  # fmt: skip
     return weight
+
+
+def weights_of_classes(class_weight: Any, classes: NDArray[Any], counts: NDArray[np.int64]) -> Array:
+    """The weight of a row of each class, where so many rows of each are known of."""
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return counts.sum() / (len(classes) * counts.clip(min=1).astype(np.float64))
+    return class_weights(class_weight, classes)
 
 
 def encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -217,10 +217,10 @@ class Whitened:
         return Whitened(self.R_inverse.to(device), self.m.to(device))
 
 
-def prior_mismatch(q: Whitened) -> Float[Tensor, "C M M"]:
-    """(η − η_prior)ᵀ ∂θ_prior in whitened coordinates: ½(P⁻¹ + mmᵀ − I), the first term of eq. (10)."""
+def prior_mismatch(q: Whitened, share: float = 1.0) -> Float[Tensor, "C M M"]:
+    """(η − η_prior)ᵀ ∂θ_prior in whitened coordinates: ½(P⁻¹ + mmᵀ − I), the first term of eq. (10); a share of it."""
     second_moment = torch.baddbmm(q.covariance, q.m[:, :, None], q.m[:, None, :])
-    return add_to_diagonal_(second_moment.mul_(0.5), -0.5)
+    return add_to_diagonal_(second_moment.mul_(0.5 * share), -0.5 * share)
 
 
 def rows_gradient(

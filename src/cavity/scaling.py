@@ -94,6 +94,15 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     return standard if scaling == "standard" else _fit_quantile(standard, X, weight)
 
 
+def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
+    """The map that `scaling` (None or "standard") asks for, where mean, sd and the largest value are known already."""
+    if scaling is None:
+        return Unscaled()
+    limits = np.finfo(float)
+    of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)
+    return Standard(mean, np.where(sd <= np.maximum(10 * limits.eps * np.abs(mean), limits.tiny), of_constant, sd))
+
+
 def _fit_standard(X: Array, weight: Array) -> Standard:
     """Weighted mean and standard deviation with n − 1, computed on values brought near 1 first."""
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
+from cavity.ranks import ALONE, Ranks
 from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimiser, Plan
 
 # How these were chosen: docs/defaults.md.
@@ -23,7 +25,9 @@ PRIORS: dict[str, Any] = {
 POOLED = ("relevance", "spread")
 FULL_BATCH_ROWS = 2000
 FOLDS = 3  # of cross-fitting, for calibration
-HELD_OUT, MOST_HELD_OUT = 20, 5000  # where rows are many: one in so many, and at most so many, for calibration
+HELD_OUT = 20  # where rows are many, one in so many is for calibration,
+LEAST_HELD_OUT, MOST_HELD_OUT = 500, 5000  # but no fewer and no more than this: fewer say too little,
+LARGEST_SHARE = 5  # and never more than one in so many: the model would miss them
 EPOCHS = 250
 LBFGS_EPOCHS = 50  # each an iteration
 BATCH_SIZE = 500
@@ -86,12 +90,13 @@ class Choice:
     climbs: bool
     learning_rate: float
     start: Start
+    n_rows: int
     n_inducing: int
     folds: int
     n_held_out: int
 
 
-def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
+def make_plan(params: dict[str, Any], n_rows: int, seed: int, ranks: Ranks = ALONE) -> Choice:
     """Fill in everything that "auto" and None leave open."""
     learns = params["learn_kernel"] or params["learn_inducing"]
     batch_size = _batch_size(params, n_rows)
@@ -118,9 +123,9 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int) -> Choice:
     optimizer = params["optimizer"]
     if optimizer == "auto":
         optimizer = "lbfgs" if _waits(params) else "adam"
-    inference = PlainVI() if method == "vi" and is_paper else METHODS[method]()
+    inference = PlainVI(ranks) if method == "vi" and is_paper else METHODS[method](ranks)
     climbs, n_inducing = method in ("gfitc", "vi"), inducing_count(params["n_inducing"], n_rows)
-    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_inducing, folds, n_held_out)
+    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_rows, n_inducing, folds, n_held_out)
 
 
 def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
@@ -140,8 +145,12 @@ def _calibration(params: dict[str, Any], n_rows: int, is_full: bool, learns: boo
     if asked is False or (asked == "auto" and not learns):
         return 0, 0
     if asked is True or asked == "auto":
-        return (FOLDS, 0) if is_full else (0, min(n_rows // HELD_OUT, MOST_HELD_OUT))
+        return (FOLDS, 0) if is_full else (0, _held_out(n_rows))
     return int(asked), 0
+
+
+def _held_out(n_rows: int) -> int:
+    return min(max(n_rows // HELD_OUT, LEAST_HELD_OUT), MOST_HELD_OUT, n_rows // LARGEST_SHARE)
 
 
 def _waits(params: dict[str, Any]) -> bool:
@@ -248,6 +257,11 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "updates": _one_of("inner", "inner-exact", "outer"),
     "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
     "dtype": _one_of("float64", "float32"),
+    "checkpoint": (
+        lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),
+        "None or the name of a folder",
+    ),
+    "checkpoint_seconds": (lambda v: _is_real(v) and v >= 0, "a number of seconds, at or above 0"),
     "verbose": (lambda v: isinstance(v, (bool, Integral)), "0 (silent), 1 (a progress bar) or 2 (a line an epoch)"),
 }
 

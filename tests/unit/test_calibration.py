@@ -12,9 +12,10 @@ from sklearn.base import clone
 from cavity import GPClassifier, calibration, predict
 from cavity.calibration import LOG_BOUND, HeldOut, best_sharpness, folds, held_out
 from cavity.datasets import make_waveform
+from cavity.fitting import Fitting
 from cavity.front import Rows, draw_seed, merge_equal_rows
 from cavity.inference.vi import EPSILON
-from cavity.settings import FOLDS, HELD_OUT
+from cavity.settings import FOLDS, LARGEST_SHARE
 from cavity.training import TrainingError
 
 # --- Folds ---
@@ -218,7 +219,7 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     """The fit is that of the other rows alone, and the sharpness the best for those held out."""
     X, y = rows
     model = classifier(batch_size=30).fit(X, y)
-    count = len(X) // HELD_OUT
+    count = len(X) // LARGEST_SHARE
     merged = merge_equal_rows(Rows(X, np.searchsorted(model.classes_, y), np.ones(len(X))))
     learn, hold = next(folds(merged.y, -(-len(merged.y) // count), draw_seed(0)))
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
@@ -309,7 +310,7 @@ def test_a_copy_of_a_row_is_never_held_out_while_the_other_is_learned_from(rows,
     """Else the model would be judged by rows that it knows."""
     X, y = rows
     dealt = []
-    monkeypatch.setattr("cavity.estimator.folds", lambda y, *args: dealt.append(len(y)) or folds(y, *args))
+    monkeypatch.setattr("cavity.fitting.folds", lambda y, *args: dealt.append(len(y)) or folds(y, *args))
     classifier(max_epochs=1).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
     assert dealt == [len(X)]
 
@@ -326,7 +327,7 @@ def test_q_on_another_device_is_as_sharp(fitted):
 
 
 def test_a_fold_that_cannot_be_trained_leaves_sharpness_at_one_and_a_note(rows, monkeypatch):
-    train, calls = GPClassifier._train, []
+    train, calls = Fitting._of_rows, []
 
     def broken(self, *args, **kwargs):
         calls.append(1)
@@ -334,7 +335,7 @@ def test_a_fold_that_cannot_be_trained_leaves_sharpness_at_one_and_a_note(rows, 
             raise TrainingError("made to fail")
         return train(self, *args, **kwargs)
 
-    monkeypatch.setattr(GPClassifier, "_train", broken)
+    monkeypatch.setattr(Fitting, "_of_rows", broken)
     model = classifier().fit(*rows)
     assert model.sharpness_ == 1.0
     assert len(calls) == 3
@@ -348,7 +349,7 @@ def test_errors_of_the_program_itself_are_not_swallowed(rows, monkeypatch):
     def broken(*args):
         raise KeyError("ours")
 
-    monkeypatch.setattr("cavity.estimator.held_out", broken)
+    monkeypatch.setattr("cavity.fitting.held_out", broken)
     with pytest.raises(KeyError, match="ours"):
         classifier(max_epochs=1).fit(*rows)
 
@@ -373,13 +374,13 @@ def test_classes_of_a_single_row(method, y):
 
 def test_the_folds_get_the_scaling_that_was_chosen(rows, monkeypatch):
     """And no row held out has a say in its numbers."""
-    train, seen = GPClassifier._train, []
+    train, seen = Fitting._of_rows, []
 
     def watched(self, rows, scaling, *args, **kwargs):
         seen.append((len(rows.X), scaling))
         return train(self, rows, scaling, *args, **kwargs)
 
-    monkeypatch.setattr(GPClassifier, "_train", watched)
+    monkeypatch.setattr(Fitting, "_of_rows", watched)
     classifier(scaling="quantile", max_epochs=1).fit(*rows)
     assert seen == [(90, "quantile")] + [(60, "quantile")] * FOLDS
 

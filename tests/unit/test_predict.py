@@ -11,6 +11,7 @@ from cavity import predict
 from cavity.inducing import Posterior
 from cavity.inference import EP, VI, PlainVI
 from cavity.inference.vi import EPSILON
+from tests.live import Live
 from tests.problems import converge, random_problem
 from tests.reference import oracle
 
@@ -113,6 +114,29 @@ def test_blocks_do_not_show(q, monkeypatch):
     assert [len(block) for block in predict._blocks(q, X)] == [7, 7]
     for a, b in zip(whole, (predict.log_probabilities(q, X), *predict.uncertainty(q, X)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_pieces_do_not_show(q, monkeypatch):
+    """Bit for bit: all that is done to a piece is done row by row."""
+    monkeypatch.setattr(predict, "NODES", 16)
+    X = NEW.repeat(5, 1)
+    whole = predict.log_probabilities(q, X), *predict.marginals(q, X), *predict.uncertainty(q, X)
+    monkeypatch.setattr(predict, "PIECE_ROWS", predict.BLOCK_ROWS)
+    for a, b in zip(whole, (predict.log_probabilities(q, X), *predict.marginals(q, X), *predict.uncertainty(q, X)),
+                    strict=True):  # fmt: skip
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("ask", [predict.log_probabilities, predict.marginals, predict.uncertainty])
+def test_beside_what_is_returned_memory_does_not_grow_with_the_rows(q, ask, monkeypatch):
+    monkeypatch.setattr(predict, "NODES", 2)
+    monkeypatch.setattr(predict, "PIECE_ROWS", 64)
+    beside = []
+    for n_rows in (200, 2000):
+        with Live() as live:
+            found = ask(q, NEW[:1].repeat(n_rows, 1))
+        beside.append(live.peak - sum(np.asarray(part).nbytes for part in found) - n_rows * NEW[:1].numpy().nbytes)
+    assert beside[1] < beside[0] + 20_000  # what was set up the first time
 
 
 # --- With a share of labels taken for random ---

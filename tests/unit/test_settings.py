@@ -15,6 +15,7 @@ from cavity.settings import (
     BATCH_SIZE,
     FOLDS,
     FULL_BATCH_ROWS,
+    LEAST_HELD_OUT,
     MOST_HELD_OUT,
     PRIORS,
     check_arguments,
@@ -50,6 +51,8 @@ BAD = {
     "updates": (["both", None], "'outer'"),
     "device": ([0, None], "'cpu'"),
     "dtype": (["float16", np.float64], "'float32'"),
+    "checkpoint": ([1, "", b"folder"], "a folder"),
+    "checkpoint_seconds": ([-1.0, None, math.inf], "at or above 0"),
     "verbose": (["loud", None, 0.5], "silent"),
 }  # fmt: skip
 GOOD = {
@@ -163,7 +166,9 @@ def test_cross_fitting_is_for_all_rows_at_once_or_a_number_of_folds(changes, fol
 @pytest.mark.parametrize(
     ("n_rows", "changes", "held_out"),
     [
-        (FULL_BATCH_ROWS + 20, {}, (FULL_BATCH_ROWS + 20) // 20),
+        (FULL_BATCH_ROWS + 5, {}, (FULL_BATCH_ROWS + 5) // 5),
+        (6000, {}, LEAST_HELD_OUT),
+        (20_000, {}, 1000),
         (10**7, {}, MOST_HELD_OUT),
         (10**7, {"calibrate": True, **FIXED}, MOST_HELD_OUT),
         (10**7, FIXED, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from cavity.bench.fits import fit, predict
+from cavity.bench.large import classes, memory, source
 from cavity.bench.problems import Options
 from cavity.bench.quality import quality
 from cavity.bench.scaling import scaling
@@ -17,5 +18,8 @@ CASES: dict[str, Callable[[Options], Iterator[Record]]] = {
     "predict": predict,
     "scaling": scaling,
     "quality": quality,
+    "memory": memory,
+    "source": source,
+    "classes": classes,
 }
-USUAL = ("step", "fit", "predict", "scaling")  # where none is named: quality takes long, and data
+USUAL = ("step", "fit", "predict", "scaling")  # where none is named: the others take long, or data

@@ -19,7 +19,7 @@ class Figure(NamedTuple):
 
 
 def figure(record: Record) -> Figure:
-    """What a record is compared by: time, exponent, NLL or rows a second."""
+    """What a record is compared by: time, exponent, NLL, memory or rows a second."""
     match record["case"]:
         case "step":
             return Figure(record["least_ms"], f"{record['least_ms']:.1f} ms")
@@ -29,6 +29,12 @@ def figure(record: Record) -> Figure:
             return Figure(record["rows_per_second"], f"{record['rows_per_second']} rows/s", -1)
         case "scaling":
             return Figure(record["exponent"], f"exponent {record['exponent']:.2f}")
+        case "memory":
+            return Figure(record["peak_memory_mib"], f"{record['peak_memory_mib']} MiB")
+        case "source":
+            return Figure(record["ms"], f"{record['ms']:.2f} ms")
+        case "classes":
+            return Figure(record["seconds"], f"{record['seconds']:.0f} s")
         case _:
             return Figure(record["nll"], f"NLL {record['nll']:.4f} in {record['seconds']:.0f} s")
 
@@ -44,6 +50,10 @@ def subject(record: Record) -> str:
             return "C={C} M={M} D={D}".format(**record)
         case "scaling":
             return "by {by}, C={C} M={M} B={B} D={D}".format(**record)
+        case "memory" | "source":
+            return "{rows} rows, C={C} M={M} B={B} D={D}".format(**record)
+        case "classes":
+            return "N={N} C={C} M={M} B={B} D={D}".format(**record)
         case _:
             return "{data}, M={M} B={B}".format(**record)
 
@@ -66,6 +76,10 @@ def _more(record: Record) -> str:
             return f"  {record['iterations']} iterations, NLL {record['nll']:.3f}, {record['peak_memory_mib']} MiB"
         case "predict":
             return f"  {record['peak_memory_mib']} MiB"
+        case "memory" | "source":
+            return f"  {record['seconds']:.1f} s"
+        case "classes":
+            return f"  {record['peak_memory_mib']} MiB, {record['rows_per_second']} rows/s, NLL {record['nll']:.3f}"
         case "scaling":
             pairs = zip(record["sizes"], record["seconds"], strict=True)
             return "  " + ", ".join(f"{size}: {seconds:.3g} s" for size, seconds in pairs)

@@ -17,7 +17,7 @@ from cavity.front import kept_memory, untraced
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.records import Record
-from cavity.training import Adam, HyperPrior, Plan, Trainer, start_model
+from cavity.training import Adam, Course, HyperPrior, Plan, Trainer, start_model
 
 REPEATS = 15
 STEPS = 32  # of an epoch
@@ -81,9 +81,11 @@ def cavity_step(method: str, rows: Rows, size: Size, dtype: str, device: str) ->
         theta, turn = optimiser.step(theta, gradient, 0.0), turn + 1
         return theta
 
+    course = Course(theta, state)
+
     def epoch() -> torch.Tensor:
-        nonlocal theta, state
-        theta, state, _ = trainer.epoch(theta, state, 0, optimiser)
-        return theta
+        course.step = 0
+        trainer.epoch(course, optimiser)
+        return course.theta
 
     return Work(epoch, len(batches)) if device.startswith("cuda") else Work(one, 1)

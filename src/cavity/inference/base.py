@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cavity.inducing import Gradient, Posterior, Prior, Rows
+from cavity.ranks import ALONE, Ranks
 from cavity.sites import Site
 
 
@@ -97,8 +98,11 @@ class Method(Protocol):
 
     `keeps_rows`: whether the state holds something of every row. `learns_q`: whether the state is a vector that the
     optimiser moves together with the hyper-parameters. `mixes`: whether mixing the last few sweeps finds the fixed
-    point sooner.
+    point sooner. `ranks`: the processes that hold the rows. Sums over rows that q is made of are added up over them by
+    the method; an objective has the rank's own rows and its share of what does not depend on rows, for others to add.
     """
+
+    ranks: Ranks
 
     keeps_rows: bool
     learns_q: bool
@@ -123,10 +127,17 @@ class Method(Protocol):
         """How far two states lie apart, relative to their size."""
 
 
-def relative_change(old: Iterable[Tensor], new: Iterable[Tensor]) -> float:
-    """The largest change of any entry, relative to the largest entry of its tensor."""
-    changes = [(b - a).abs().max() / b.abs().max().clamp_min(1.0) for a, b in zip(old, new, strict=True)]
-    return float(torch.stack(changes).max())
+def relative_change(old: Iterable[Tensor], new: Iterable[Tensor], ranks: Ranks = ALONE) -> float:
+    """The largest change of any entry, relative to the largest entry of its tensor, on all ranks."""
+    pairs = [(a, b) for a, b in zip(old, new, strict=True)]
+    sizes = [largest_entry(x) for a, b in pairs for x in (b - a, b)]
+    change, size = ranks.most(torch.stack(sizes)).view(-1, 2).unbind(1)
+    return float((change / size.clamp_min(1.0)).max())
+
+
+def largest_entry(x: Tensor) -> Tensor:
+    """The largest absolute value; 0 of nothing."""
+    return x.abs().max() if x.numel() else x.new_zeros(())
 
 
 def factor_weights(batch: Batch) -> Float[Tensor, "C B"]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
 from cavity.numerics.linalg import symmetrise
+from cavity.ranks import ALONE, Ranks
 from cavity.sites import Factors, Site, collect, factors, log_site_scale, opposed, refine, totals
 
 
@@ -27,6 +28,9 @@ class EP:
     learns_q = False
     mixes = True
 
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""
         return RowSites.empty(prior, n_rows)
@@ -34,12 +38,12 @@ class EP:
     def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float | Tensor) -> RowSites:
         """Refine every site of the batch at once, damped (supplement, "Parallel EP updates and damping")."""
         sites = state.sites(batch)
-        q, S, r = _posterior(prior, rows, state, sites, batch)
+        q, S, r = self._posterior(prior, rows, state, sites, batch)
         new = refine(factors(*q.project(rows.W), rows.s, sites, batch.own, factor_weights(batch)), damping)
         if batch.is_full:
             return state.with_sites(batch, new)
         change = [n - o for n, o in zip(_totals(new, batch), _totals(sites, batch), strict=True)]
-        dS, dr = sum_of_sites(rows.W, *change)
+        dS, dr = self.ranks.sum(*sum_of_sites(rows.W, *change))
         T, t = (x + dx for x, dx in zip((state.T, state.t), prior.unwhiten(dS, dr), strict=True))
         prior.knows(T, S + dS, r + dr)
         return state._replace(T=T, t=t).with_sites(batch, new)
@@ -47,12 +51,13 @@ class EP:
     def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
         """log Z_q (eq. 9) and its gradient (eq. 10; eq. 12 for a batch) with fresh cavities."""
         sites = state.sites(batch)
-        q, _, r = _posterior(prior, rows, state, sites, batch)
+        q, _, r = self._posterior(prior, rows, state, sites, batch)
         mean, var, covW = q.gather(rows.W)
         f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
         weight = batch.scale * f.weight
-        log_z = q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
-        return Objective(log_z, partial(_gradient, q, covW, rows, f, weight, batch, exact))
+        share = 1.0 / self.ranks.size
+        log_z = share * q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
+        return Objective(log_z, partial(_gradient, q, covW, rows, f, weight, batch, exact, share))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
@@ -61,7 +66,7 @@ class EP:
         for batch in batches:
             dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(state.sites(batch), batch))
             S, r = S + dS, r + dr
-        T, t = prior.unwhiten(S, r)
+        T, t = prior.unwhiten(*self.ranks.sum(S, r))
         return state._replace(T=T, t=t)
 
     def posterior(self, prior: Prior, state: RowSites) -> Posterior:
@@ -70,7 +75,17 @@ class EP:
 
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter; where batches overwrite their sites, of the sums."""
-        return relative_change([*old.store, old.T, old.t], [*new.store, new.T, new.t])
+        return relative_change([*old.store, old.T, old.t], [*new.store, new.T, new.t], self.ranks)
+
+    def _posterior(
+        self, prior: Prior, rows: Rows, state: RowSites, sites: Site, batch: Batch
+    ) -> tuple[Whitened, Tensor, Tensor]:
+        """q, and the natural parameters of its sites."""
+        if batch.is_full:
+            S, r = self.ranks.sum(*sum_of_sites(rows.W, *_totals(sites, batch)))
+        else:
+            S, r = prior.whiten(state.T, state.t)
+        return Whitened.from_sites(S, r), S, r
 
 
 def _totals(sites: Site, batch: Batch) -> list[Tensor]:
@@ -78,22 +93,15 @@ def _totals(sites: Site, batch: Batch) -> list[Tensor]:
     return [x * batch.weight for x in totals(sites, batch.own)]
 
 
-def _posterior(prior: Prior, rows: Rows, state: RowSites, sites: Site, batch: Batch) -> tuple[Whitened, Tensor, Tensor]:
-    """q, and the natural parameters of its sites."""
-    if batch.is_full:
-        S, r = sum_of_sites(rows.W, *_totals(sites, batch))
-    else:
-        S, r = prior.whiten(state.T, state.t)
-    return Whitened.from_sites(S, r), S, r
-
-
 def _shift(f: Factors) -> Float[Tensor, "2 C B"]:
     """c: the cavity's mean is that of q plus c P⁻¹w."""
     return (f.sites.precision * f.mean - f.sites.precision_mean) / f.cavity.d
 
 
-def _gradient(q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch, exact: bool) -> Gradient:
-    gram = prior_mismatch(q)
+def _gradient(
+    q: Whitened, covW: Tensor, rows: Rows, f: Factors, weight: Tensor, batch: Batch, exact: bool, share: float
+) -> Gradient:
+    gram = prior_mismatch(q, share)
     if exact:
         gram += _moment_mismatch(q, covW, f, weight, batch)
     by_mean, by_var = opposed(weight * f.tilted.by_mean), weight * f.tilted.by_var

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
+from cavity.ranks import ALONE, Ranks
 from cavity.sites import Factors, factors, log_site_scale, refine, totals
 
 
@@ -34,6 +35,9 @@ class GFITC:
     learns_q = False
     mixes = True
 
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""
         return RowSites.empty(prior, n_rows)
@@ -41,7 +45,7 @@ class GFITC:
     def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float | Tensor) -> RowSites:
         """Refine every site at once, damped."""
         on_u = _on_u(rows, state, batch)
-        q, _ = _posterior(rows, on_u, batch)
+        q, _ = self._posterior(rows, on_u, batch)
         return state.with_sites(batch, refine(_factors(q.project(rows.W), rows, state, on_u, batch), damping))
 
     def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
@@ -50,22 +54,24 @@ class GFITC:
         With β = Δ/e and γ = μ̃/e: ∂/∂a = γ − βa, ∂/∂s = ½(γ − βa)² − ½β(1 − βh).
         """
         on_u = _on_u(rows, state, batch)
-        q, r = _posterior(rows, on_u, batch)
+        q, r = self._posterior(rows, on_u, batch)
         a, h, covW = q.gather(rows.W)
         f = _factors((a, h), rows, state, on_u, batch)
         by_mean = on_u.precision_mean - on_u.precision * a
         by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
         by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
         of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
-        log_z = q.log_normaliser(r).sum() + (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
+        share = 1.0 / self.ranks.size
+        of_rows = (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
+        log_z = share * q.log_normaliser(r).sum() + of_rows
         slopes = by_mean, by_projection, by_var
-        return Objective(log_z, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q)))
+        return Objective(log_z, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
         """T and t made anew from the sites of every row, under the current kernel."""
         (batch,) = batches
         rows = prior.rows(batch.X)
-        T, t = prior.unwhiten(*_sums(rows, _on_u(rows, state, batch), batch))
+        T, t = prior.unwhiten(*self._sums(rows, _on_u(rows, state, batch), batch))
         return state._replace(T=T, t=t)
 
     def posterior(self, prior: Prior, state: RowSites) -> Posterior:
@@ -74,23 +80,21 @@ class GFITC:
 
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter."""
-        return relative_change(old.store, new.store)
+        return relative_change(old.store, new.store, self.ranks)
+
+    def _posterior(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Whitened, Tensor]:
+        """q, and the linear part of its sites."""
+        S, r = self._sums(rows, on_u, batch)
+        return Whitened.from_sites(S, r), r
+
+    def _sums(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Tensor, ...]:
+        return self.ranks.sum(*sum_of_sites(rows.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight))
 
 
 def _on_u(rows: Rows, state: RowSites, batch: Batch) -> _OnU:
     precision, precision_mean = totals(state.sites(batch), batch.own)
     e = 1.0 + precision * rows.s
     return _OnU(precision / e, precision_mean / e, e)
-
-
-def _sums(rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Tensor, Tensor]:
-    return sum_of_sites(rows.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight)
-
-
-def _posterior(rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Whitened, Tensor]:
-    """q, and the linear part of its sites."""
-    sums = _sums(rows, on_u, batch)
-    return Whitened.from_sites(*sums), sums[1]
 
 
 def _factors(moments: tuple[Tensor, Tensor], rows: Rows, state: RowSites, on_u: _OnU, batch: Batch) -> Factors:

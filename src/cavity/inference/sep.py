@@ -16,6 +16,7 @@ from torch import Tensor
 from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
 from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
 from cavity.numerics.linalg import symmetrise
+from cavity.ranks import ALONE, Ranks
 from cavity.sites import Cavity, Tilted, both, collect, new_site, opposed, under
 
 
@@ -34,6 +35,9 @@ class SEP:
     learns_q = False
     mixes = False  # tied sites creep along a curve: jumps miss it
 
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
         """No site yet: q is the prior."""
         C, M = prior.n_classes, prior.Z.shape[-2]
@@ -42,9 +46,10 @@ class SEP:
     def update(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, damping: float | Tensor) -> SEPState:
         """Replace the batch's share of the product by the batch's new sites, damped."""
         old, old_r = prior.whiten(state.T, state.t)
-        S, r = self._batch_sites(old, old_r, rows, _kept(state), batch, damping * factor_weights(batch))
+        sites = self._batch_sites(old, old_r, rows, _kept(state), batch, damping * factor_weights(batch))
+        S, r, own_weight = self.ranks.sum(*sites, (batch.own * batch.weight).sum(-1))
         T, t = prior.unwhiten(S, r)
-        keep = 1.0 - damping * _share(state, batch)
+        keep = 1.0 - damping * _share(state, own_weight)
         new = state._replace(T=_mixed(state.T, T, keep), t=_mixed(state.t, t, keep))
         prior.knows(new.T, _mixed(old, S, keep), _mixed(old_r, r, keep))
         return new
@@ -66,14 +71,16 @@ class SEP:
         t = under(*_cavities(mean, var, rows, batch))
         weight = batch.scale * factor_weights(batch)
         g_q, g_cavity = pair.log_normaliser(share[..., None] * r)
-        log_z = g_q.sum() + (state.counts * (g_cavity - g_q)).sum() + (weight * t.log_z).sum()
+        of_q = g_q.sum() + (state.counts * (g_cavity - g_q)).sum()
+        part = 1.0 / self.ranks.size
+        log_z = part * of_q + (weight * t.log_z).sum()
 
         def slopes() -> Gradient:
             by_mean, by_var = opposed(weight * t.by_mean), (weight * t.by_var).expand(2, -1, -1)
             by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
-            gram = prior_mismatch(q)
+            gram = prior_mismatch(q, part)
             if exact:
-                gram += _moment_mismatch(q, without, covW, t, weight, batch, state.counts)
+                gram += _moment_mismatch(q, without, covW, t, weight, batch, part * state.counts)
             return rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var, gram)
 
         return Objective(log_z, slopes)
@@ -106,9 +113,9 @@ def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"]) -> Tensor:
     return torch.addcmul(new, old, keep.view(-1, *[1] * (old.ndim - 1)))
 
 
-def _share(state: SEPState, batch: Batch) -> Tensor:
-    """B_k / n_k: how much of the factors of each class the batch holds."""
-    in_batch = factor_counts((batch.own * batch.weight).sum(-1))
+def _share(state: SEPState, own_weight: Float[Tensor, "C"]) -> Tensor:
+    """B_k / n_k: how much of the factors of each class a batch holds whose classes weigh so much."""
+    in_batch = factor_counts(own_weight)
     return torch.where(state.counts > 0, in_batch / state.counts, 1.0).clamp_max(1.0)
 
 

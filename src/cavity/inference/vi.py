@@ -29,6 +29,7 @@ from cavity.inducing import (
 from cavity.inference.base import Batch, Objective, relative_change
 from cavity.numerics.linalg import symmetrise, times_vector, vector_times
 from cavity.numerics.quadrature import win_probability
+from cavity.ranks import ALONE, Ranks
 
 EPSILON = 1e-3
 
@@ -72,6 +73,9 @@ class VI:
     learns_q = False
     mixes = True
 
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> VIState:
         """q is the prior."""
         C, M = prior.n_classes, prior.Z.shape[-2]
@@ -86,7 +90,7 @@ class VI:
         q = Whitened.from_sites(*state)
         a, h = q.project(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        target, pull = sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean)
+        target, pull = self.ranks.sum(*sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean))
         G = state.S - target
         half = torch.matmul(q.R_inverse, G)
         S = symmetrise(state.S - damping * G + 0.5 * damping**2 * torch.matmul(half.mT, half))
@@ -98,7 +102,7 @@ class VI:
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        bound = found.log_lik - kl_from_prior(q).sum()
+        bound = found.log_lik - kl_from_prior(q).sum() / self.ranks.size
         return Objective(bound, lambda: whitened_gradient(q, covW, rows.W, *slopes))
 
     def refresh(self, prior: Prior, state: VIState, batches: Iterable[Batch]) -> VIState:
@@ -125,6 +129,9 @@ class PlainVI:
     learns_q = True
     mixes = True
 
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        self.ranks = ranks
+
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Tensor:
         """q is the prior."""
         mean = prior.Z.new_zeros(prior.n_classes, prior.Z.shape[-2])
@@ -142,8 +149,9 @@ class PlainVI:
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        bound, by_q = found.log_lik - kl_from_prior(q).sum(), _by_q(prior, rows, q, found)
-        return Objective(bound, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q)), by_q)
+        share = 1.0 / self.ranks.size
+        bound, by_q = found.log_lik - share * kl_from_prior(q).sum(), _by_q(prior, rows, q, found, share)
+        return Objective(bound, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)), by_q)
 
     def refresh(self, prior: Prior, state: Tensor, batches: Iterable[Batch]) -> Tensor:
         """Nothing to do: no row is remembered."""
@@ -169,15 +177,18 @@ def _whitened(prior: Prior, state: Tensor) -> Whitened:
     return Whitened(torch.matmul(L_inverse, Q).mT, times_vector(L_inverse, mean))
 
 
-def _by_q(prior: Prior, rows: Rows, q: Whitened, found: Expected) -> Tensor:
-    """The gradient by the state: of the mean L⁻ᵀ(W ∂E/∂a − m), of the factor L⁻ᵀ(2 W diag(∂E/∂v) Wᵀ Q − Q + Q⁻ᵀ)."""
+def _by_q(prior: Prior, rows: Rows, q: Whitened, found: Expected, share: float) -> Tensor:
+    """The gradient by the state: of the mean L⁻ᵀ(W ∂E/∂a − m), of the factor L⁻ᵀ(2 W diag(∂E/∂v) Wᵀ Q − Q + Q⁻ᵀ).
+
+    What comes from the KL is taken by a share.
+    """
     target, pull = sum_of_sites(rows.W, 2.0 * found.by_var, found.by_mean)
     Q, L_inverse = q.R_inverse.mT, prior.L_inverse
-    by_factor = torch.matmul(target, Q) - Q
-    by_mean = vector_times(pull - q.m, L_inverse)
+    by_factor = torch.matmul(target, Q) - share * Q
+    by_mean = vector_times(pull - share * q.m, L_inverse)
     by_factor = torch.matmul(L_inverse.mT, by_factor).tril()
     diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # of the factor in u-space: exp of its parameter
-    log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + 1.0
+    log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + share
     return _flat(by_mean, by_factor.tril(-1) + torch.diag_embed(log_diagonal))
 
 

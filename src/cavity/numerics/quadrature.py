@@ -7,13 +7,13 @@ The nodes rest on two facts. F is negligible left of the point `start`, so no cl
 still matters at a distance x to its right has σ ≥ x/(2 WINDOW), as its own lower end lies left of `start` too: the
 integrand can be narrow near `start` only, and widens in proportion to x. So f = start + a·b·sinh(t/b), whose spacing
 is a near `start` and x/b far from it. The integrand is smooth and dies at both ends, where the trapezoidal rule in t
-converges faster than any power of the step. Classes too unlikely to be seen on those nodes are left to Laplace.
+converges faster than any power of the step. Classes too unlikely to be seen on those nodes are left to `tails`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from cavity.numerics.linalg import is_recording
 from cavity.numerics.normal import SQRT_HALF, hazard, hazard_slope, log_ndtr
+from cavity.numerics.tails import WINDOW, fold, laplace, laplace_by_table, narrowest, table_range, total
 
 SQRT_2PI = math.sqrt(2 * math.pi)
-WINDOW = 9.5  # a class is decided beyond ± this many of its σ: Φ(-9.5) = 1e-21
 LEVEL = 48.3  # F(start) = exp(-LEVEL) = Φ(-WINDOW)
 LEVEL_STEPS = 3
 STEP = 0.8  # a, as a share of the narrowest integrand at `start`
@@ -32,32 +32,37 @@ GROWTH = 20.0  # b; measured with STEP: raw sums right to 1e-13, at 40 to 50 nod
 RECORDED_NODES = 80  # of a recorded step: ordinary rows take 40 to 50
 MARGIN = 4.0  # steps left of `start`, for the relative accuracy of small p
 LOG_TRUST = -36.0  # the nodes give p to a relative 1e-5 down to here, to 1e-7 at 1e-14
-MODE_STEPS, MODE_TOLERANCE = 24, 1e-2  # mode to a share of the integrand's width: log p to its square
-BEYOND = 40.0  # where log Φ, hazard and slope are all zero
 # Elements of a temporary: what a cache holds, or what hides the overhead. Results do not depend on it.
 BLOCK_PER_THREAD, BLOCK_ELSEWHERE = 2**16, 2**22
 
 
-def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
-    """log P(f_k is the largest), eq. (11), for independent f_k ~ N(mean_k, var_k); rows sum to one within 1e-12."""
-    raw = max_log_probs_raw(mean, var)
-    return raw - _total(raw.exp()).log()
+def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: bool = True) -> Float[Tensor, "C N"]:
+    """log P(f_k is the largest), eq. (11), for independent f_k ~ N(mean_k, var_k); rows sum to one within 1e-12.
+
+    Without `tails` only p is right, to 1e-12, not the logarithm of those below: they may be -∞.
+    """
+    raw = max_log_probs_raw(mean, var, tails)
+    return raw - total(raw.exp()).log()
 
 
 @torch.no_grad()
-def max_log_probs_raw(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+def max_log_probs_raw(
+    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: bool = True
+) -> Float[Tensor, "C N"]:
     """The same before normalisation: the distance of raw.exp().sum(0) from one measures the quadrature.
 
     For float64: right to 1e-12 in p for all means and variances, to 1e-6 of p down to 1e-14, and to 4 % of log p below.
     A row's result depends on its own numbers only, to the last bit, not on the rows beside it. No gradient.
     """
-    if len(mean) == 1:
-        return torch.zeros_like(mean)
     sd = var.sqrt()
-    if len(mean) == 2:
-        return log_ndtr((mean - mean.flip(0)) / torch.hypot(sd[0], sd[1]))
+    if len(mean) < 3:
+        return _among_all(mean, sd)
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
-    return _many(mean - mean.gather(0, pivot), sd)  # so that f has the digits it needs near the pivot
+    mean = mean - mean.gather(0, pivot)  # so that f has the digits it needs near the pivot
+    log_p = _among_undecided(mean, sd)
+    if tails:
+        _set_tails(log_p, mean, sd)
+    return log_p
 
 
 class Win(NamedTuple):
@@ -108,14 +113,50 @@ def _win(
     return Win(g.sum(0), torch.where(own, by_own, -by_other), 0.5 * torch.where(own, curve_own, -curve_other))
 
 
-def _many(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+def _among_undecided(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+    """log p on the nodes, -∞ for classes that end below where some other begins: where they are most, without them."""
+    log_p = torch.full_like(mean, -torch.inf)
+    undecided = mean + WINDOW * sd > (mean - WINDOW * sd).amax(0)
+    for rows, count in _alike(undecided.sum(0).to(mean.dtype)):
+        if 2 * count > len(mean):
+            log_p[:, rows] = _among_all(mean[:, rows], sd[:, rows])
+        else:
+            some = _first(undecided[:, rows], count)
+            found = _among_all(mean[:, rows].gather(0, some), sd[:, rows].gather(0, some))
+            log_p[:, rows] = log_p[:, rows].scatter(0, some, found)
+    return log_p
+
+
+def _first(marked: Bool[Tensor, "C N"], count: int) -> Int[Tensor, "K N"]:
+    """The first classes of each row that are marked, and others where they are fewer than `count`."""
+    rank = torch.arange(len(marked), 0, -1, device=marked.device)[:, None]
+    return (marked * len(marked) + rank).topk(count, 0).indices
+
+
+def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+    if len(mean) == 1:
+        return torch.zeros_like(mean)
+    if len(mean) == 2:
+        return log_ndtr((mean - mean.flip(0)) / torch.hypot(sd[0], sd[1]))
     grid = _grid(mean, sd)
     log_p = torch.empty_like(mean)
     for rows, nodes in _row_blocks(grid):
         log_p[:, rows] = _integrate(mean[:, rows], sd[:, rows], grid.take(rows), nodes).log()
-    for k, row in _tail_blocks(~grid.active | (log_p < LOG_TRUST)):
-        log_p[k, row] = _laplace(mean[:, row], sd[:, row], k)
-    return log_p
+    return log_p.masked_fill_(~grid.active, -torch.inf)
+
+
+def _set_tails(log_p: Float[Tensor, "C N"], mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> None:
+    """Laplace's method for classes too unlikely to be seen: by a table in rows where they are more than its nodes."""
+    tail = log_p < LOG_TRUST
+    low, high, need = table_range(mean, sd, tail)
+    is_many = tail.sum(0) > need
+    many = is_many.nonzero()[:, 0]
+    for places, nodes in _equal_blocks(need[many], tail):
+        rows = many[places]
+        found = laplace_by_table(mean[:, rows], sd[:, rows], low[rows], high[rows], nodes)
+        log_p[:, rows] = torch.where(tail[:, rows], found, log_p[:, rows])
+    for k, row in _tail_blocks(tail & ~is_many):
+        log_p[k, row] = laplace(mean[:, row], sd[:, row], k)
 
 
 class _Grid(NamedTuple):
@@ -134,8 +175,8 @@ def _grid(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> _Grid:
     start = _start(mean, sd)
     z = (start - mean) / sd
     active = z < WINDOW
-    unit, ratio = _narrowest(sd, active)
-    curvature = 1 + _total(hazard_slope(z) * ratio.square())  # of the narrowest class's integrand, per unit²
+    unit, ratio = narrowest(sd, active)
+    curvature = 1 + total(hazard_slope(z) * ratio.square())  # of the narrowest class's integrand, per unit²
     spacing = STEP * unit / curvature.sqrt()
     reach = (mean + WINDOW * sd).amax(0) - start
     return _Grid(start, spacing, GROWTH * torch.asinh(reach / (GROWTH * spacing)), active)
@@ -146,27 +187,27 @@ def _start(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor
     f = (mean - WINDOW * sd).amax(0)
     for _ in range(LEVEL_STEPS):
         z = (f - mean) / sd
-        root = _total(-log_ndtr(z)).sqrt()
-        f = f + 2 * root * (root - math.sqrt(LEVEL)) / _total(hazard(z) / sd)
+        root = total(-log_ndtr(z)).sqrt()
+        f = f + 2 * root * (root - math.sqrt(LEVEL)) / total(hazard(z) / sd)
     return f
 
 
-def _narrowest(
-    sd: Float[Tensor, "C N"], active: Bool[Tensor, "C N"]
-) -> tuple[Float[Tensor, " N"], Float[Tensor, "C N"]]:
-    """The least σ of the active classes, and its ratio to every σ: a unit of length in which 1/σ² does not overflow."""
-    unit = torch.where(active, sd, math.inf).amin(0)
-    return unit, (unit / sd).clamp(max=1)
-
-
 def _row_blocks(grid: _Grid) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-    """Rows that take the same number of nodes, in blocks of bounded size; four numbers to the octave."""
-    need = grid.stop + MARGIN + 2
-    quantum = torch.exp2(need.log2().floor() - 2)
-    nodes = (need / quantum).ceil() * quantum
-    for count in nodes.unique().int().tolist():
-        rows = (nodes == count).nonzero()[:, 0]
-        yield from ((block, count) for block in rows.split(_block_size(grid.active, count)))
+    return _equal_blocks(grid.stop + MARGIN + 2, grid.active)
+
+
+def _equal_blocks(need: Float[Tensor, " N"], like: Bool[Tensor, "C _"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:
+    """Rows that take the same number of nodes, in blocks of bounded size."""
+    for rows, nodes in _alike(need):
+        yield from ((block, nodes) for block in rows.split(_block_size(like, nodes)))
+
+
+def _alike(need: Float[Tensor, " N"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:
+    """Rows with the same need of something, rounded up: four numbers to the octave."""
+    quantum = torch.exp2(need.log2().floor() - 2).clamp(min=1)
+    need = (need / quantum).ceil() * quantum
+    for count in need.unique().int().tolist():
+        yield (need == count).nonzero()[:, 0], count
 
 
 def _block_size(like: Bool[Tensor, "C N"], nodes: int) -> int:
@@ -177,8 +218,8 @@ def _block_size(like: Bool[Tensor, "C N"], nodes: int) -> int:
 def _integrate(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int) -> Float[Tensor, "C N"]:
     """Σ_nodes weight · F(f) · r_k(f)/σ_k. Not in log space, which costs twice the time: what underflows is a tail."""
     z, weight, cdf = _at_nodes(mean, sd, grid, nodes)
-    mass = weight * _fold(cdf.transpose(0, 1), torch.mul)
-    return _total(z.square_().mul_(-0.5).exp_().div_(cdf).mul_(mass[:, None])) / (SQRT_2PI * sd)
+    mass = weight * fold(cdf.transpose(0, 1), torch.mul)
+    return total(z.square_().mul_(-0.5).exp_().div_(cdf).mul_(mass[:, None])) / (SQRT_2PI * sd)
 
 
 def _at_nodes(
@@ -193,90 +234,8 @@ def _at_nodes(
     return z, weight, cdf
 
 
-def _total(x: Float[Tensor, "K *rest"]) -> Float[Tensor, "*rest"]:
-    return _fold(x, torch.add)
-
-
-def _fold(x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "*rest"]:
-    """Reduce the first axis in an order of its own: that of torch.sum, so the last bits, hangs on the other axes."""
-    while len(x) > 1:
-        half = len(x) // 2
-        pairs = combine(x[:half], x[half : 2 * half])
-        x = torch.cat([pairs, x[2 * half :]]) if len(x) % 2 else pairs
-    return x[0]
-
-
 def _tail_blocks(tail: Bool[Tensor, "C N"]) -> Iterator[tuple[Int[Tensor, " B"], Int[Tensor, " B"]]]:
     k, row = tail.nonzero(as_tuple=True)
     size = _block_size(tail, 1)
     if len(k):
         yield from zip(k.split(size), row.split(size), strict=True)
-
-
-def _laplace(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """log p_k of an unlikely class, by Laplace's method at the mode of its integrand or by a bound, the larger.
-
-    The log integrand g is concave and g'' grows with f, so the part right of the mode is at least what Laplace says:
-    p is at least half of it. The bound is P(f_k > f) P(all others < f) ≤ p_k, true at any f. Where rounding has lost
-    the mode, Π_j P(f_k > f_j) ≤ p_k ≤ min_j P(f_k > f_j) holds on (Slepian on the left).
-    """
-    own = torch.arange(len(mean), device=mean.device)[:, None] == k
-    mean, own_sd = mean - mean.gather(0, k[None]), sd.gather(0, k[None])[0]
-    f = _mode(mean, sd, own, own_sd)
-    z, own_z = ((f - mean) / sd).masked_fill(own, BEYOND), f / own_sd
-    unit, _, stiffness = _barrier(z, sd, own)
-    log_width = (unit / own_sd).log() - 0.5 * (stiffness + (unit / own_sd).square()).log()
-    log_p = _total(log_ndtr(z)) + torch.maximum(log_width - 0.5 * own_z.square(), log_ndtr(-own_z))
-    pairs = log_ndtr(-mean / torch.hypot(sd, own_sd)).masked_fill(own, 0)
-    return log_p.clamp(_total(pairs), pairs.amin(0))
-
-
-def _mode(
-    mean: Float[Tensor, "C B"],
-    sd: Float[Tensor, "C B"],
-    own: Bool[Tensor, "C B"],
-    own_sd: Float[Tensor, " B"],
-) -> Float[Tensor, " B"]:
-    """Where the others' pull to the right, Σ_{j≠k} r(z_j)/σ_j, balances the own pull back f/σ_k², with μ_k = 0.
-
-    Newton on the logarithm of their ratio as a function of log f, for r decays like a Gaussian right of a narrow class.
-    The ratio falls at least like 1/f, so each f and the f that would balance its pull enclose the root.
-    """
-    f = _spring_mode(mean, sd, own)
-    lo, hi = f, (mean + WINDOW * sd).amax(0)  # all is decided there
-    for _ in range(MODE_STEPS):
-        unit, pull, stiffness = _barrier(((f - mean) / sd).masked_fill(own, BEYOND), sd, own)
-        ratio = unit / own_sd
-        force, curvature = pull - f / own_sd * ratio, stiffness + ratio.square()
-        moving = force.abs() > MODE_TOLERANCE * curvature.sqrt()  # a class at rest stays, whatever the others do
-        if not moving.any():
-            break
-        balance = own_sd * (pull / ratio)
-        lo, hi = torch.maximum(lo, torch.minimum(f, balance)), torch.minimum(hi, torch.maximum(f, balance))
-        rise = ((balance / f).log() / (1 + f / unit * (stiffness / pull))).exp()
-        guess = torch.where(f > 0, f * rise, unit * force / curvature)
-        guess = torch.where((guess >= lo) & (guess <= hi), guess, lo.sqrt() * hi.sqrt())
-        f = torch.where(moving, guess, f)
-    return f + 4 * torch.finfo(f.dtype).eps * f.abs()  # past the rounding of f, should a class be narrower than that
-
-
-def _spring_mode(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, " B"]:
-    """The same with r(z) ≈ max(-z, 0) ≤ r(z), so left of the mode: linear between two means, exact after a sort."""
-    precision = (sd.amin(0) / sd).square().clamp(min=torch.finfo(sd.dtype).tiny)
-    own_precision = torch.where(own, precision, 0).sum(0)
-    corner, order = mean.sort(0, descending=True)
-    total = precision.gather(0, order).cumsum(0)
-    pull = torch.cat([torch.zeros_like(total[:1]), (total[:-1] * -corner.diff(dim=0)).cumsum(0)])
-    right = ((own_precision * corner >= pull).sum(0, keepdim=True) - 1).clamp(min=0)  # the corner right of the root
-    pull, total, corner = (x.gather(0, right)[0] for x in (pull, total, corner))
-    return (pull + total * corner) / (total + own_precision)
-
-
-def _barrier(
-    z: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]
-) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """A unit of length and, in it, the first derivative of Σ_{j≠k} log Φ(z_j) and the second, negated."""
-    r = hazard(z)
-    slope = hazard_slope(z, r)
-    unit, ratio = _narrowest(sd, own | (slope > torch.finfo(z.dtype).eps))
-    return unit, _total(r * ratio), _total(slope * ratio.square())

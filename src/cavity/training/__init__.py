@@ -1,5 +1,6 @@
 """Training: the loop, its optimisers, its stopping rules and its history."""
 
+from cavity.training.course import Course, Keeper
 from cavity.training.history import History, Record, Watch
 from cavity.training.hyper import HyperPrior, Model
 from cavity.training.lbfgs import LBFGS, train_lbfgs
@@ -13,8 +14,10 @@ __all__ = [
     "LBFGS",
     "Adam",
     "AdaptiveRate",
+    "Course",
     "History",
     "HyperPrior",
+    "Keeper",
     "Model",
     "Optimiser",
     "Plan",

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cavity.inference.base import largest_entry
 from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import FactorisationError
+from cavity.ranks import ALONE, Ranks
 
 DEPTH = 8
 WORSE = 2.0  # times the change of the sweep before: the jump did harm
@@ -24,8 +26,8 @@ PATIENCE, REST = 60, 20  # sweeps without progress; plain sweeps after them, fir
 class Anderson:
     """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
 
-    def __init__(self, depth: int = DEPTH) -> None:
-        self._depth = depth
+    def __init__(self, depth: int = DEPTH, ranks: Ranks = ALONE) -> None:
+        self._depth, self._ranks = depth, ranks
         self.forget()
 
     def forget(self) -> None:
@@ -42,10 +44,10 @@ class Anderson:
         if len(self._values) == 1:
             return gx
         steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
-        normal = falls @ falls.mT
+        normal, pull = self._ranks.sum(falls @ falls.mT, falls @ self._residuals[-1])
         ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
         normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
-        share = torch.linalg.solve_ex(normal, falls @ self._residuals[-1])[0]
+        share = torch.linalg.solve_ex(normal, pull)[0]
         return gx - share @ steps
 
 
@@ -58,12 +60,13 @@ def fixed_point(
     mixes: bool,
     is_over: Callable[[], bool],
     note: Callable[[int, float], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Any:
     """The state that a sweep changes by less than `tol`, or the last one.
 
     A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
     """
-    mixing, safe, last = Anderson(), state, math.inf
+    mixing, safe, last = Anderson(ranks=ranks), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
     for done in range(1, max_sweeps + 1):
         try:
@@ -86,18 +89,19 @@ def fixed_point(
         if stale > PATIENCE and plain == 0:
             mixing.forget()
             plain, rest, least, stale = rest, 2 * rest, math.inf, 0
-        state = new if plain else _mixed(mixing, state, new)
+        state = new if plain else _mixed(mixing, state, new, ranks)
         plain = max(plain - 1, 0)
     return safe
 
 
-def _mixed(mixing: Anderson, old: Any, new: Any) -> Any:
+def _mixed(mixing: Anderson, old: Any, new: Any, ranks: Ranks) -> Any:
     """The state to go on from, mixed in the tensors that the sweep has changed."""
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
-    scale = torch.cat([torch.ones_like(b).reshape(-1) / b.abs().max().clamp_min(1.0) for _, b in pairs])
+    sizes = ranks.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
+    scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
     mixed = mixing.mix(x, gx, scale).split([b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
     return _replaced(new, by_id)

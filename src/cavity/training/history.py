@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from cavity.ranks import ALONE, Ranks
+
 Record = dict[str, Any]
 
 WINDOW = 10
@@ -19,20 +21,29 @@ class Clock:
 
     max_epochs: int
     max_seconds: float | None
+    ranks: Ranks = ALONE
     started: float = field(default_factory=time.perf_counter)
 
     def seconds(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.started
 
+    def agreed(self) -> float:
+        """The same on all ranks, which ask at the same time."""
+        return self.ranks.largest(self.seconds())
+
     def progress(self, epochs: float) -> float:
         """From 0 to 1."""
-        by_time = 0.0 if self.max_seconds is None else self.seconds() / self.max_seconds
+        by_time = 0.0 if self.max_seconds is None else self.agreed() / self.max_seconds
         return max(epochs / max(self.max_epochs, 1), by_time)
 
     def is_over(self) -> bool:
         """Whether `max_seconds` have passed."""
-        return self.max_seconds is not None and self.seconds() >= self.max_seconds
+        return self.max_seconds is not None and self.agreed() >= self.max_seconds
+
+    def go_on_from(self, seconds: float) -> None:
+        """So many have passed already."""
+        self.started = time.perf_counter() - seconds
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

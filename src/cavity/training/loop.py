@@ -7,22 +7,25 @@ worked, halves the damping and the rates, and is written into the history.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from cavity.data import ArrayData
+from cavity.data.base import Data
 from cavity.inducing import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorisationError
+from cavity.ranks import ALONE
+from cavity.training.course import Course, Keeper
 from cavity.training.fixed_point import fixed_point
 from cavity.training.history import Clock, History, Record, Watch
 from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Adam, Optimiser
 from cavity.training.plan import Plan, Trained, TrainingError
-from cavity.training.replay import Reached, Recorder, Replay
+from cavity.training.replay import Recorder, Replay
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
@@ -37,48 +40,56 @@ class Trainer:
         self,
         model: Model,
         method: Method,
-        data: ArrayData,
+        data: Data,
         plan: Plan,
         hyper_prior: HyperPrior,
         report: Callable[[Record], None] | None = None,
         watch: Watch | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
-        self.clock = Clock(plan.max_epochs, plan.max_seconds)
-        self.failures, self.scale, self._renewed = 0, 1.0, -1
+        self.ranks, self.keeper = method.ranks, keeper
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.ranks)
+        self.failures, self.scale, self.renewed = 0, 1.0, -1
         self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
-        self._rows_weight = float(data.weight.sum())
-        self._generator = torch.Generator().manual_seed(plan.seed)
+        self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
-        self._good: tuple[Tensor, Any]
+        self.good: tuple[Tensor, Any]
 
     def start(self) -> tuple[Tensor, Any]:
         """θ at its start values, and a state with no data in it."""
         theta = self.model.start()
-        self._good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
-        return self._good
+        self.good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+        return self.good
 
     def train(self, optimiser: Optimiser) -> Trained:
         """Ascend until the objective settles or the epochs or seconds are used up."""
-        theta, state = start = self.start()
-        for epoch in range(1, self.plan.max_epochs + 1):
-            theta, state, objective = self.epoch(theta, state, epoch - 1, optimiser)
+        course = Course(*self.start())
+        if self.keeper is not None:
+            self.keeper.resume(self, course, optimiser)
+        while not course.is_done:
+            objective = self.epoch(course, optimiser)
+            course.next_epoch()
             if objective is not None:
-                self.note(epoch, objective, optimiser.size())
-            if self.history.has_settled(self.plan.tol * self._rows_weight) or self.clock.is_over():
-                break
+                self.note(course.epoch, objective, optimiser.size())
+            settled = self.history.has_settled(self.plan.tol * self._rows_weight)
+            course.is_done = settled or course.epoch >= self.plan.max_epochs or self.clock.is_over()
         for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
-            if self._good is start and not self.clock.is_over():
-                theta, state, _ = self.epoch(theta, state, epoch - 1, optimiser)
+            if not course.has_moved and not self.clock.is_over():
+                course.epoch -= 1
+                self.epoch(course, optimiser)
+                course.next_epoch()
         self._replay = None  # and its memory
-        if self._good is start:
+        if not course.has_moved:
             raise FactorisationError(f"no step worked: {self.history.last_event()}")
+        if self.keeper is not None:
+            self.keeper.save(self, course, optimiser)
         try:
-            return self.finish(theta, state, epoch)
+            return self.finish(course.theta, course.state, course.epoch)
         except FactorisationError as error:  # the last step went too far
-            self.note(epoch, None, optimiser.size(), f"went back: {error}")
-            return self.finish(*self._good, epoch)
+            self.note(course.epoch, None, optimiser.size(), f"went back: {error}")
+            return self.finish(*self.good, course.epoch)
 
     def infer(self) -> Trained:
         """No hyper-parameter to learn: sweeps to the fixed point."""
@@ -119,7 +130,7 @@ class Trainer:
 
     def look(self, theta: Tensor, state: Any) -> None:
         """Show q(u) to the watch, if it is time; where it cannot be made, training goes on unseen."""
-        if self._watch is None or not self._due or (seconds := self.clock.seconds()) < self._due[-1]:
+        if self._watch is None or not self._due or (seconds := self.clock.agreed()) < self._due[-1]:
             return
         while self._due and self._due[-1] <= seconds:
             self._due.pop()
@@ -150,6 +161,7 @@ class Trainer:
             self.method.mixes and self.plan.batch_size is None,
             self.clock.is_over,
             note,
+            self.ranks if self.method.keeps_rows else ALONE,  # what all ranks have alike is no sum over them
         )
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
@@ -173,50 +185,63 @@ class Trainer:
             state = self.method.update(prior, rows, state, batch, damping)
         found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
         parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
-        gradient = self.hyper_prior.add_gradient(theta, self.model.join(parts))
-        return state, found.log_z + self.hyper_prior.log_density(theta), gradient
+        gradient, log_z = self.ranks.sum(self.model.join(parts), found.log_z)
+        gradient = self.hyper_prior.add_gradient(theta, gradient)
+        return state, log_z + self.hyper_prior.log_density(theta), gradient
 
-    def epoch(self, theta: Tensor, state: Any, epoch: int, optimiser: Optimiser) -> tuple[Tensor, Any, float | None]:
-        """One pass over the rows; θ, the state and the mean objective of the steps that worked."""
-        places = self._places()
-        step, worked, total = 0, 0, 0.0
-        while step < len(places) and not (worked and self.clock.is_over()):
+    def epoch(self, course: Course, optimiser: Optimiser) -> float | None:
+        """The rest of a pass over the rows; the mean objective of the steps that worked."""
+        draws, ahead = self._draws(course), deque[Any]()
+        n_steps = self._n_steps()
+        while course.step < n_steps and not (course.worked and self.clock.is_over()):
+            wanted = REPLAYS if self._may_replay(course, optimiser) else 1
+            ahead.extend(islice(draws, max(wanted - len(ahead), 0)))
             try:
-                if step == 0 and epoch > 0:
-                    state = self._refreshed(theta, state)
-                reached = self._replayed(theta, state, places, step, epoch, optimiser)
-                if reached is not None and reached.steps:
-                    theta, state = reached.theta, reached.state
-                    self._has_worked(reached.before, state)
-                    step, worked, total = step + reached.steps, worked + reached.steps, total + reached.total
-                    self.look(reached.before, state)
-                    continue
-                batch = self._batch(places[step])
-                state, objective, gradient = self.evaluate(theta, state, batch, epoch)
+                if course.step == 0 and course.epoch > 0:
+                    course.state = self._refreshed(course.theta, course.state)
+                if self._may_replay(course, optimiser) and (steps := self._replayed(course, ahead, optimiser)):
+                    for _ in range(steps):
+                        ahead.popleft()
+                else:
+                    self._step(course, ahead[0], optimiser)
+                    ahead.popleft()
             except FactorisationError as error:
-                theta, state = self._go_back(epoch, optimiser, error)
-                step += 1
+                course.theta, course.state = self._go_back(course.epoch, optimiser, error)
+                course.step += 1
+                ahead.popleft()
                 continue
-            self._has_worked(theta, state)
-            theta = optimiser.step(theta, gradient, self._progress(epoch, step, len(places)))
-            step, worked, total = step + 1, worked + 1, total + float(objective)
-            self.look(*self._good)
-        return theta, state, total / worked if worked else None
+            self.look(*self.good)
+            if self.keeper is not None and self.keeper.is_due(course):
+                self.keeper.save(self, course, optimiser)
+        return course.total / course.worked if course.worked else None
+
+    def _step(self, course: Course, draw: Any, optimiser: Optimiser) -> None:
+        theta = course.theta
+        course.state, objective, gradient = self.evaluate(theta, course.state, self.data.batch(draw), course.epoch)
+        self._has_worked(theta, course.state)
+        course.theta = optimiser.step(theta, gradient, self._progress(course.epoch, course.step))
+        course.count(1, float(objective))
 
     def _has_worked(self, theta: Tensor, state: Any) -> None:
-        self._good, self.failures, self.scale = (theta, state), 0, 1.0
+        self.good, self.failures, self.scale = (theta, state), 0, 1.0
 
-    def _replayed(
-        self, theta: Tensor, state: Any, places: Sequence[Tensor], step: int, epoch: int, optimiser: Optimiser
-    ) -> Reached | None:
-        """Many steps at once on a GPU, where the optimiser can be recorded and nothing has failed just now."""
-        if not (theta.is_cuda and isinstance(optimiser, Adam)) or self.plan.updates == "outer" or self.failures:
-            return None
+    def _may_replay(self, course: Course, optimiser: Optimiser) -> bool:
+        """Whether many steps can be made at once: on a GPU of one's own, where nothing has failed just now."""
+        is_recorded = course.theta.is_cuda and isinstance(optimiser, Adam) and self.plan.updates != "outer"
+        return is_recorded and self.ranks.size == 1 and not self.failures
+
+    def _replayed(self, course: Course, draws: deque[Any], optimiser: Any) -> int:
+        """How many of the next steps have been made."""
         if self._replay is None:
             self._replay = Replay(self.slope, self.data, optimiser, Recorder())
-        steps = range(step, min(step + REPLAYS, len(places)))
-        rates = [optimiser.rate(self._progress(epoch, i, len(places))) for i in steps]
-        return self._replay.run(theta, state, self._good[0], [places[i] for i in steps], rates, self._damping(epoch))
+        rates = [optimiser.rate(self._progress(course.epoch, course.step + i)) for i in range(len(draws))]
+        damping = self._damping(course.epoch)
+        reached = self._replay.run(course.theta, course.state, self.good[0], list(draws), rates, damping)
+        if reached.steps:
+            course.theta, course.state = reached.theta, reached.state
+            self._has_worked(reached.before, reached.state)
+            course.count(reached.steps, reached.total)
+        return reached.steps
 
     def _go_back(self, epoch: int, optimiser: Optimiser, error: FactorisationError) -> tuple[Tensor, Any]:
         """The last θ and state that worked, and smaller steps from there.
@@ -226,14 +251,14 @@ class Trainer:
         """
         self.failures += 1
         may_have_drifted = self.method.keeps_rows and self.plan.batch_size is not None
-        if not may_have_drifted or self.failures > 1 or epoch == self._renewed:
+        if not may_have_drifted or self.failures > 1 or epoch == self.renewed:
             self.scale *= 0.5
             optimiser.shrink()
-        self._renewed = epoch
+        self.renewed = epoch
         self.note(epoch, None, optimiser.size(), f"went back: {error}")
         if self.failures >= MAX_FAILURES:
             raise self.failure(error) from error
-        theta, state = self._good
+        theta, state = self.good
         return theta, self._refreshed(theta, state)
 
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
@@ -244,7 +269,11 @@ class Trainer:
 
     def _all_rows(self, prior: Prior) -> Rows | None:
         """The blocks of all rows, made once for many sweeps; None where there are batches."""
-        return prior.rows(self.data.X) if self.plan.batch_size is None else None
+        return prior.rows(self.all_rows().X) if self.plan.batch_size is None else None
+
+    def all_rows(self) -> Batch:
+        """The one batch of training on all rows."""
+        return next(self.data.in_order(None))
 
     def _pass(self) -> Iterator[Batch]:
         """All rows once; where that changes nothing in between, in larger pieces than the steps take."""
@@ -266,17 +295,17 @@ class Trainer:
     def _prior(self, theta: Tensor) -> Prior:
         return self.model.prior(theta)
 
-    def _places(self) -> Sequence[Tensor]:
-        """Which rows are in each batch of the next epoch."""
+    def _n_steps(self) -> int:
+        return 1 if self.plan.batch_size is None else self.data.steps(self.plan.batch_size)
+
+    def _draws(self, course: Course) -> Iterator[Any]:
+        """The batches that are left of the epoch."""
         if self.plan.batch_size is None:
-            return [self.data.full.positions]
-        return self.data.places(self.plan.batch_size, self._generator)
+            return iter([self.all_rows()][course.step :])
+        return self.data.draws(self.plan.batch_size, self.plan.seed, course.epoch, course.step)
 
-    def _batch(self, places: Tensor) -> Batch:
-        return self.data.full if self.plan.batch_size is None else self.data.batch(places)
-
-    def _progress(self, epoch: int, step: int, n_steps: int) -> float:
-        return self.clock.progress(epoch + step / n_steps)
+    def _progress(self, epoch: int, step: int) -> float:
+        return self.clock.progress(epoch + step / self._n_steps())
 
     def _damping(self, epoch: int) -> float:
         return max(self.plan.damping * self.plan.damping_decay**epoch, min(self.plan.damping_floor, self.plan.damping))
@@ -287,4 +316,4 @@ class Trainer:
         for batch in self._pass():
             found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
             total += float(found.log_z) / batch.scale
-        return total
+        return float(self.ranks.sum(prior.Z.new_tensor(total))[0])

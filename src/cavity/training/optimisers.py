@@ -25,6 +25,12 @@ class Optimiser(Protocol):
     def size(self) -> float:
         """A typical learning rate, for the history."""
 
+    def kept(self) -> dict[str, Tensor]:
+        """All that it has learned on its way."""
+
+    def restore(self, kept: dict[str, Tensor]) -> None:
+        """Go on from there."""
+
 
 class Adam:
     """Adam (Kingma and Ba, 2015), its rate falling along a half cosine to a hundredth if `decay`.
@@ -74,6 +80,15 @@ class Adam:
     def size(self) -> float:
         return self._scale * self._rate
 
+    def kept(self) -> dict[str, Tensor]:
+        names = ("mean", "square", "count")
+        moments = {} if self._moments is None else dict(zip(names, self._moments, strict=True))
+        return {"scale": torch.tensor(self._scale, dtype=torch.float64), **moments}
+
+    def restore(self, kept: dict[str, Tensor]) -> None:
+        self._scale = float(kept["scale"])
+        self._moments = (kept["mean"], kept["square"], kept["count"]) if "mean" in kept else None
+
 
 class AdaptiveRate:
     """The paper's rule: each parameter has its own rate, 2 % up while its gradient keeps its sign, half when it flips.
@@ -105,3 +120,9 @@ class AdaptiveRate:
 
     def size(self) -> float:
         return float(self._rate.mean()) if len(self._rate) else 0.0
+
+    def kept(self) -> dict[str, Tensor]:
+        return {"rate": self._rate} | ({} if self._sign is None else {"sign": self._sign})
+
+    def restore(self, kept: dict[str, Tensor]) -> None:
+        self._rate, self._sign = kept["rate"], kept.get("sign")

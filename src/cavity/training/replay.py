@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data import ArrayData
+from cavity.data.base import Data
 from cavity.inference import Batch, RowSites
 from cavity.training.fixed_point import leaves
 from cavity.training.optimisers import Adam
@@ -61,30 +61,32 @@ class Replay:
 
     Args:
         slope: the new state, the objective and its gradient at θ; it must not wait for the device.
-        data: the rows, on the device.
+        data: the rows; what it draws is on the device.
         optimiser: moves θ.
         record: makes of work that can be done again and again something that does it again; it may do it meanwhile.
     """
 
-    def __init__(self, slope: Slope, data: ArrayData, optimiser: Adam, record: Callable[[Work], Work]) -> None:
+    def __init__(self, slope: Slope, data: Data, optimiser: Adam, record: Callable[[Work], Work]) -> None:
         self._slope, self._data, self._optimiser, self._record = slope, data, optimiser, record
-        self._recorded: dict[int, tuple[Tensor, Work]] = {}
+        self._recorded: dict[int, tuple[Any, Work]] = {}
         self._is_loaded = False
 
     def run(
-        self, theta: Tensor, state: Any, good: Tensor, places: Sequence[Tensor], rates: Sequence[float], damping: float
+        self, theta: Tensor, state: Any, good: Tensor, draws: Sequence[Any], rates: Sequence[float], damping: float
     ) -> Reached:
-        """Steps on the batches at `places`, until one fails; `good` is the last θ that worked.
+        """Steps on the batches of these draws, until one fails; `good` is the last θ that worked.
 
         What is returned is overwritten by the next run.
         """
         self._load(theta, state, good)
         self._damping.fill_(damping)
-        steps = [self._step_on(len(positions), positions) for positions in places]
+        steps = [self._step_on(draw) for draw in draws]
         for x in (self._failed, self._steps, self._total):
             x.zero_()
-        for (own_positions, step), positions, rate in zip(steps, places, rates, strict=True):
-            own_positions.copy_(positions)
+        for (own, step), draw, rate in zip(steps, draws, rates, strict=True):
+            for mine, given in zip(_tensors(own), _tensors(draw), strict=True):
+                if mine is not given:
+                    mine.copy_(given)
             self._rate.fill_(rate)
             step()
         done, total = torch.stack([self._steps, self._total]).tolist()
@@ -107,18 +109,19 @@ class Replay:
             if mine is not given:
                 mine.copy_(given)
 
-    def _step_on(self, size: int, like: Tensor) -> tuple[Tensor, Work]:
-        """A step on so many rows, recorded when first asked for, and where it looks for their places."""
+    def _step_on(self, draw: Any) -> tuple[Any, Work]:
+        """A step on as many rows, recorded when first asked for, and the draw that it looks at."""
+        size = len(draw.positions)
         if size not in self._recorded:
-            positions = like.clone()
+            own = draw if size == len(self._data) else _cloned_draw(draw)  # all rows stay where they are
             self._failed.fill_(True)  # so that nothing changes meanwhile
-            self._recorded[size] = positions, self._record(partial(self._step, positions))
+            self._recorded[size] = own, self._record(partial(self._step, own))
         return self._recorded[size]
 
-    def _step(self, positions: Tensor) -> None:
+    def _step(self, draw: Any) -> None:
         """One step in place, nothing where it or one before it failed."""
         theta, failed = self._theta, self._failed
-        batch = self._data.full if len(positions) == len(self._data) else self._data.batch(positions)
+        batch = self._data.batch(draw)
         new, objective, gradient = self._slope(theta, self._state, batch, self._damping)
         failed.logical_or_(~torch.isfinite(objective + gradient.sum()))
         torch.where(failed, self._before, theta, out=self._before)
@@ -146,6 +149,14 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _cloned_draw(draw: Any) -> Any:
+    return draw._replace(**{name: x.clone() for name, x in draw._asdict().items() if isinstance(x, Tensor)})
+
+
+def _tensors(draw: Any) -> list[Tensor]:
+    return [x for x in draw if isinstance(x, Tensor)]
 
 
 def _settled(state: Any) -> Any:

@@ -62,8 +62,11 @@ def test_scaled_sums_over_batches_are_unbiased(data):
     torch.testing.assert_close(total, data.X.sum(0))
 
 
-def test_shuffling_follows_the_generator(data):
-    first, again, other = (torch.cat(data.places(5, torch.Generator().manual_seed(seed))) for seed in (0, 0, 1))
+def test_shuffling_follows_seed_and_epoch(data):
+    first, again, other, later = (
+        torch.cat([draw.positions for draw in data.draws(5, *which)]) for which in ((0, 0), (0, 0), (1, 0), (0, 1))
+    )
+    assert not torch.equal(first, later)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

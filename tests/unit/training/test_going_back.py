@@ -8,7 +8,7 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorisationError
-from tests.problems import PLAN, random_problem, shuffled, trainer
+from tests.problems import PLAN, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -30,6 +30,12 @@ class Leap:
 
     def size(self):
         return 0.01
+
+    def kept(self):
+        return {}
+
+    def restore(self, kept):
+        pass
 
 
 @METHODS
@@ -66,6 +72,12 @@ class Gradual:
     def size(self):
         return 1e-3
 
+    def kept(self):
+        return {}
+
+    def restore(self, kept):
+        pass
+
 
 def failing_late(name, at):
     """EP, with call number `at` (from 0) of `name` failing after its work is done."""
@@ -86,15 +98,15 @@ def without_step(plan, skipped):
     """Training as it goes where one step (from 0) is not made at all."""
     run, optimiser = trainer(EP(), PROBLEM, plan), Gradual()
     good = theta, state = run.start()
-    generator, n_steps = torch.Generator().manual_seed(plan.seed), 0
+    n_steps = 0
     for epoch in range(plan.max_epochs):
-        for step, batch in enumerate(shuffled(run.data, plan.batch_size, generator)):
+        for step, draw in enumerate(run.data.draws(plan.batch_size, plan.seed, epoch)):
             if n_steps == skipped:
                 theta, state = good
             if step == 0 or n_steps == skipped:
                 state = EP().refresh(run.model.prior(theta), state, run.data.in_order(plan.batch_size))
             if n_steps != skipped:
-                state, _, gradient = run.evaluate(theta, state, batch, epoch)
+                state, _, gradient = run.evaluate(theta, state, run.data.batch(draw), epoch)
                 good, theta = (theta, state), optimiser.step(theta, gradient, 0.0)
             n_steps += 1
     return run.finish(theta, state, plan.max_epochs)

@@ -54,6 +54,12 @@ class Recorder:
     def size(self):
         return self.rate
 
+    def kept(self):
+        return {}
+
+    def restore(self, kept):
+        pass
+
 
 # --- Training ---
 

@@ -26,8 +26,7 @@ def as_it_is(work):
 
 
 def places(run, size):
-    generator = torch.Generator().manual_seed(2)
-    return (run.data.places(size, generator) * 2)[: len(RATES)]
+    return (list(run.data.draws(size, 2, 0)) * 2)[: len(RATES)]
 
 
 def ordinary(run, theta, state, batches, optimiser):
@@ -76,7 +75,7 @@ def test_a_failure_changes_nothing_and_stops_the_rest(method):
 
     def slope(theta, state, batch, damping):
         state, objective, gradient = run.slope(theta, state, batch, damping)
-        is_bad = torch.equal(batch.positions, batches[2]) and failing["on"] is not None
+        is_bad = torch.equal(batch.positions, batches[2].positions) and failing["on"] is not None
         return state, objective, gradient * torch.nan if is_bad else gradient
 
     optimiser = Adam(0.1, decay=False)
@@ -116,7 +115,7 @@ def test_all_rows_as_one_batch():
     run = trainer(SEP(), PROBLEM, PLAN)
     theta, state = run.start()
     replay = Replay(run.slope, run.data, Adam(0.1, decay=False), as_it_is)
-    found = replay.run(theta, state, theta, [run.data.full.positions], RATES[:1], DAMPING)
+    found = replay.run(theta, state, theta, [run.data.full], RATES[:1], DAMPING)
     expected = run.slope(theta, state, run.data.full, DAMPING)
     torch.testing.assert_close(found.total, float(expected[1]))
     for x, y in zip(leaves(found.state), leaves(expected[0]), strict=True):

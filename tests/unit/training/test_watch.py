@@ -43,6 +43,12 @@ class Timed:
     def size(self):
         return 0.01
 
+    def kept(self):
+        return {}
+
+    def restore(self, kept):
+        pass
+
 
 @pytest.fixture
 def timed(monkeypatch):
@@ -137,7 +143,7 @@ def test_q_is_shown_where_the_last_step_was_evaluated(method, batch_size):
     )
     trained = run.train(Adam(0.05, decay=False))
     assert len(shown) == 5 * (1 if batch_size is None else 3)
-    theta, state = run._good
+    theta, state = run.good
     prior = run.model.prior(theta)
     state = run.method.refresh(prior, state, run._pass()) if batch_size is None else state
     expected = run.method.posterior(prior, state)

@@ -1,0 +1,177 @@
+"""A fit that was killed goes on from its last checkpoint to the very same model."""
+
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from cavity import GPClassifier
+from cavity.data import Arrays
+from cavity.datasets import make_waveform
+from tests.ranked import results, run, start
+
+N = 240
+COMMON = {"n_inducing": 8, "random_state": 0, "tol": 0.0, "checkpoint_seconds": 0.0}
+CASES = {
+    "sep": {"method": "sep", "batch_size": 20, "max_epochs": 12},
+    "ep": {"method": "ep", "batch_size": 20, "max_epochs": 12},
+    "vi": {"method": "vi", "batch_size": 20, "max_epochs": 8},
+    "plain vi": {"method": "vi", "optimizer": "paper", "batch_size": 20, "max_epochs": 8, "calibrate": False},
+    "full ep": {"method": "ep", "batch_size": None, "max_epochs": 40, "calibrate": False},
+    "adaptive": {"method": "sep", "optimizer": "paper", "batch_size": None, "max_epochs": 40, "calibrate": False},
+    "gfitc": {"method": "gfitc", "max_epochs": 8, "calibrate": False},
+    "folds": {"method": "ep", "batch_size": None, "max_epochs": 12, "calibrate": 2},
+}
+MATTERS = ("mean", "cov", "Z", "noise", "log_z", "sharpness", "epochs")
+
+
+def rows():
+    return make_waveform(N, random_state=1)
+
+
+def fitted(name, folder, source=False, resume=True):
+    """What matters of a fit that goes on where it was."""
+    X, y = rows()
+    model = GPClassifier(**(COMMON | CASES[name]), checkpoint=folder)
+    model = model.fit(Arrays(X, y, lanes=3), resume=resume) if source else model.fit(X, y, resume=resume)
+    q = model.posterior_
+    found = (q.mean, q.cov, model.inducing_points_, model.noise_, model.log_marginal_likelihood_, model.sharpness_)
+    return dict(zip(MATTERS, (*found, model.n_iter_), strict=True))
+
+
+def killed(name, folder, seed, kills, size=1, source=False):
+    """The same, by processes that are killed again and again; how often they were, and the results."""
+    done, drawn = 0, random.Random(seed)
+    work = folder / "work"
+    work.mkdir(parents=True)
+    while True:
+        processes = start(fitted, size, work, name, str(folder / "kept"), source)
+        if done < kills:
+            time.sleep(drawn.uniform(2.0, 5.0))  # a process needs two seconds to begin
+            victim = drawn.randrange(size)
+            if all(process.poll() is None for process in processes):
+                processes[victim].send_signal(signal.SIGKILL)
+                done += 1
+        codes = [process.wait(timeout=120) for process in processes]
+        if codes == [0] * size:
+            return done, results(work, size)
+
+
+def same_bits(one, other):
+    return all(np.array_equal(one[what], other[what]) for what in MATTERS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_that_stops_half_way_goes_on_to_the_same_model(name, tmp_path, monkeypatch):
+    expected = fitted(name, str(tmp_path / "whole"))
+    stop_after(monkeypatch, 7)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(name, str(tmp_path / "torn"))
+    monkeypatch.undo()
+    assert same_bits(fitted(name, str(tmp_path / "torn")), expected)
+
+
+@pytest.mark.parametrize("name", ["sep", "ep", "vi"])
+def test_so_does_one_that_reads_a_source(name, tmp_path, monkeypatch):
+    expected = fitted(name, str(tmp_path / "whole"), source=True)
+    stop_after(monkeypatch, 25)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(name, str(tmp_path / "torn"), source=True)
+    monkeypatch.undo()
+    assert same_bits(fitted(name, str(tmp_path / "torn"), source=True), expected)
+
+
+def stop_after(monkeypatch, saves):
+    """Interrupt training in the step after so many checkpoints."""
+    from cavity.training.loop import Trainer
+
+    evaluate, count = Trainer.evaluate, [0]
+
+    def counted(self, *args):
+        count[0] += 1
+        if count[0] > saves:
+            raise KeyboardInterrupt
+        return evaluate(self, *args)
+
+    monkeypatch.setattr(Trainer, "evaluate", counted)
+
+
+def test_a_fit_that_is_done_is_not_trained_again(tmp_path, monkeypatch):
+    expected = fitted("sep", str(tmp_path))
+    stop_after(monkeypatch, 0)
+    assert same_bits(fitted("sep", str(tmp_path)), expected)
+
+
+def test_without_resume_it_starts_anew(tmp_path, monkeypatch):
+    fitted("sep", str(tmp_path))
+    stop_after(monkeypatch, 0)
+    with pytest.raises(KeyboardInterrupt):
+        fitted("sep", str(tmp_path), resume=False)
+
+
+def test_a_seed_that_was_left_open_is_that_of_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setitem(COMMON, "random_state", None)
+    expected = fitted("sep", str(tmp_path))
+    assert same_bits(fitted("sep", str(tmp_path)), expected)
+
+
+def test_other_settings_are_refused_by_name(tmp_path, monkeypatch):
+    fitted("sep", str(tmp_path))
+    monkeypatch.setitem(COMMON, "n_inducing", 9)
+    with pytest.raises(ValueError, match=r"settings.n_inducing: 8 in the checkpoint, 9 now"):
+        fitted("sep", str(tmp_path))
+
+
+def test_other_rows_are_refused_by_name(tmp_path, monkeypatch):
+    fitted("sep", str(tmp_path))
+    X, y = rows()
+    X[0, 0] += 1.0
+    monkeypatch.setattr("tests.equivalence.test_resume.rows", lambda: (X, y))
+    with pytest.raises(ValueError, match=r"data.digest"):
+        fitted("sep", str(tmp_path))
+
+
+def test_resume_needs_a_folder():
+    with pytest.raises(ValueError, match="checkpoint='folder'"):
+        GPClassifier().fit(*rows(), resume=True)
+
+
+def test_killed_with_no_warning(tmp_path):
+    expected = fitted("ep", str(tmp_path / "whole"))
+    _, (found,) = killed("ep", tmp_path / "torn", 0, kills=2)
+    assert same_bits(found, expected)
+
+
+@pytest.mark.parametrize(("before", "after", "source"), [(1, 2, True), (2, 1, False)], ids=["source", "array"])
+def test_another_number_of_processes_can_go_on(before, after, source, tmp_path):
+    """EP's sites change hands with the rows."""
+    expected = run(fitted, 1, tmp_path / "whole", "ep", str(tmp_path / "kept-whole"), source)[0]
+    run(until, before, tmp_path / "first", "ep", str(tmp_path / "kept"), source, 30)
+    for found in run(fitted, after, tmp_path / "second", "ep", str(tmp_path / "kept"), source):
+        for what in MATTERS:
+            np.testing.assert_allclose(found[what], expected[what], rtol=1e-9, atol=1e-9, err_msg=what)
+
+
+def until(name, folder, source, saves):
+    """Train up to some step."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, saves)
+        with pytest.raises(KeyboardInterrupt):
+            fitted(name, folder, source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("name", ["sep", "ep"])
+def test_twenty_kills(name, size, tmp_path):
+    """Of the only process, or of one of two; both must end, and go on."""
+    expected = run(fitted, 1, tmp_path / "whole", name, str(tmp_path / "kept"))[0]
+    done, found = killed(name, tmp_path / "torn", 0, kills=20, size=size)
+    assert done == 20
+    for one in found:
+        for what in MATTERS:
+            if size == 1:
+                assert np.array_equal(one[what], expected[what])
+            np.testing.assert_allclose(one[what], expected[what], rtol=1e-9, atol=1e-9, err_msg=what)

@@ -1,0 +1,135 @@
+"""Iterables of batches, and what counts as a source at all."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy import sparse
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+from cavity.data import Arrays, Batches, Source, as_source, is_source, read_all, survey
+
+N = 100
+X = np.random.default_rng(0).standard_normal((N, 3))
+Y = np.random.default_rng(1).integers(0, 4, N)
+
+
+def some(size=30):
+    return [(X[i : i + size], Y[i : i + size]) for i in range(0, N, size)]
+
+
+def loader(**settings):
+    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    return DataLoader(data, **({"batch_size": 7} | settings))
+
+
+class Again:
+    """Can be read again and again."""
+
+    def __iter__(self):
+        return iter(some())
+
+
+@pytest.mark.parametrize("batches", [
+    some(), tuple(some(1)), some(N), Again(), lambda: iter(some()), loader(), loader(shuffle=True),
+    loader(shuffle=True, drop_last=True),
+], ids=["list", "tuple", "one", "iterable", "function", "loader", "shuffled", "dropping"])  # fmt: skip
+def test_all_rows_come_in_the_order_of_the_data(batches):
+    source = Batches(batches)
+    assert isinstance(source, Source)
+    assert (source.n_features, source.lanes, source.feature_names) == (3, 1, None)
+    for _ in range(2):
+        for found, expected in zip(read_all(source), (X, Y), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert survey(source).n_rows == N
+
+
+def test_small_batches_are_put_together_and_each_row_knows_its_own(monkeypatch):
+    monkeypatch.setattr("cavity.data.iterables.FEWEST_ROWS", 40)
+    blocks = list(Batches(some(15)).blocks(0))
+    assert [len(block.rows) for block in blocks] == [45, 45, 10]
+    assert [blocks[1].where(i) for i in (0, 14, 15, 44)] == [
+        "batch 3, row 0", "batch 3, row 14", "batch 4, row 0", "batch 5, row 14"
+    ]  # fmt: skip
+
+
+def test_a_sampler_of_ones_own_is_left_alone():
+    sampler = WeightedRandomSampler([1.0] * N, 30)
+    assert sum(len(block.rows) for block in Batches(loader(sampler=sampler)).blocks(0)) == 30
+
+
+def test_rows_without_labels_are_for_prediction():
+    for batches in ([X[:50], X[50:]], [(X[:50], None), (X[50:], None)], [[X[:50]], [X[50:]]], [torch.from_numpy(X)]):
+        (block,) = Batches(batches).blocks(0)
+        np.testing.assert_array_equal(block.X, X)
+        assert block.y is None
+
+
+def test_empty_batches_are_passed_over():
+    assert read_all(Batches([(X[:0], Y[:0]), *some(), (X[:0], Y[:0])]))[1].tolist() == Y.tolist()
+
+
+def test_the_number_of_features_may_be_given():
+    """Then no batch is read before it is needed."""
+
+    def never():
+        raise AssertionError
+
+    assert Batches(never, n_features=5).n_features == 5
+    with pytest.raises(ValueError, match=r"X of batch 0 has the shape \(30, 3\); 5 columns"):
+        list(Batches(some(), n_features=5).blocks(0))
+
+
+@pytest.mark.parametrize(
+    "once", [iter(some()), (batch for batch in some()), map(tuple, some()), zip(X, Y, strict=True)]
+)
+def test_what_can_be_read_only_once_is_refused(once):
+    with pytest.raises(TypeError, match="only once; give a list of batches, or a function"):
+        Batches(once)
+
+
+@pytest.mark.parametrize(("batches", "error", "text"), [
+    (3, TypeError, "batches=3 cannot be read"),
+    ([], ValueError, "holds no batch"),
+    ([{"X": X, "y": Y}], TypeError, "batch 0 is a dict; a pair"),
+    ([(X, Y, Y)], TypeError, "batch 0 is a tuple; a pair"),
+    ([(X, Y[:-1])], ValueError, r"y of batch 0 has the shape \(99,\); one label for each of 100 rows"),
+    ([(X, Y), (X[:, :2], Y)], ValueError, r"X of batch 1 has the shape \(100, 2\); 3 columns"),
+    ([(X[:, 0], Y)], ValueError, "two dimensions"),
+    ([(X, Y), X], ValueError, "batch 1, row 0: there is no label"),
+    ([(X, Y), (X, Y.astype(str))], TypeError, "numbers and strings"),
+    ([some()[0], (np.full((2, 3), np.nan), [0, 1])], ValueError, "batch 1, row 0: feature 0 is missing"),
+])  # fmt: skip
+def test_what_is_no_batch_is_named(batches, error, text):
+    with pytest.raises(error, match=text):
+        survey(Batches(batches))
+
+
+# --- What is a source ---
+
+
+@pytest.mark.parametrize("obj", [
+    Arrays(X, Y), Batches(some()), loader(), some(), tuple(some()), Again(), Again().__iter__,
+    [[torch.zeros(2, 2), torch.zeros(2)]],
+], ids=lambda obj: type(obj).__name__)  # fmt: skip
+def test_sources_are_known_and_used(obj):
+    assert is_source(obj)
+    source = as_source(obj)
+    assert isinstance(source, Source)
+    assert source is obj or isinstance(source, Batches)
+
+
+@pytest.mark.parametrize("obj", [
+    X, X.tolist(), X[0].tolist(), pd.DataFrame(X), pl.DataFrame(X), pd.Series(Y), sparse.csr_matrix(X), sparse.eye(3),
+    torch.from_numpy(X), [], [X[0], X[1]], [[1, 2], [3, 4]], [([1.0, 2.0], 0)], None, 3, "path", {"a": 1},
+    np.memmap, [X[:2]], [["a", "b"]],
+], ids=lambda obj: type(obj).__name__)  # fmt: skip
+def test_rows_themselves_are_no_source(obj):
+    assert not is_source(obj)
+
+
+def test_an_iterator_is_taken_for_a_source_so_that_the_remedy_is_told():
+    assert is_source(iter(some()))
+    with pytest.raises(TypeError, match="only once"):
+        as_source(iter(some()))
