@@ -20,7 +20,7 @@ OF_MIXING = 34.0  # states kept by the search for a fixed point on all rows
 OF_THETA = {"sep": 7.0, "ep": 7.0, "vi": 7.0, "gfitc": 50.0}  # vectors like θ: moments of Adam, or L-BFGS's past steps
 COPIES = 3.5  # of rows in memory: as given, chosen, scaled
 LARGEST_HEAP_BLOCK, HEAP, ELSEWHERE = 2**25, 1.4, 1.05  # what smaller blocks take with the gaps between them
-PASS_ELEMENTS = 4_000_000  # of a block of a pass that only adds up
+PASS_ELEMENTS = 1_000_000  # of a block of a pass that only adds up
 BUFFER = 65_536  # rows of a source that are in memory
 ROUND = (8, 6, 5, 4, 3, 2.5, 2, 1.5, 1)
 BATCH = 500
@@ -56,6 +56,7 @@ class Settings(NamedTuple):
         share_kernel, share_inducing: as for `GPClassifier`.
         dtype: of the rows.
         resident_rows: rows held in memory: those of arrays, or of the buffer of a source.
+        ranks: processes that train together.
     """
 
     method: str
@@ -68,6 +69,7 @@ class Settings(NamedTuple):
     share_inducing: bool = False
     dtype: str = "float64"
     resident_rows: int = 0
+    ranks: int = 1
 
 
 class Bytes(NamedTuple):
@@ -96,6 +98,7 @@ def bytes_needed(
     share_inducing: bool = False,
     dtype: str = "float64",
     resident_rows: int = 0,
+    ranks: int = 1,
 ) -> Bytes:
     """The most memory that training takes at one moment; the arguments are the fields of `Settings`.
 
@@ -107,7 +110,7 @@ def bytes_needed(
     own = 1 if share_kernel and share_inducing else C  # priors
     of_site = 4 * FLOAT * C * n_rows if method in ("ep", "gfitc") else 0
     mixed = is_full * OF_MIXING
-    states = OF_Q[method] + (mixed if method == "vi" else 0)
+    states = OF_Q[method] + (mixed if method == "vi" else 0) + (1 if ranks > 1 else 0)  # the message
     theta = _theta_size(C, M, D, share_kernel, share_inducing)
     return Bytes(
         rows=int(COPIES * resident_rows * (D + 2) * (4 if dtype == "float32" else FLOAT)),
@@ -184,7 +187,7 @@ def _switches(s: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "method='sep'", {"method": "sep"}
     if s.method == "gfitc":  # which has no batches
         rows = min(s.batch_rows, BATCH)
-        yield f"method='sep' with batch_size={rows}", {"method": "sep", "batch_rows": rows}
+        yield f"method='sep' with batch_size={rows * s.ranks}", {"method": "sep", "batch_rows": rows}
     if s.resident_rows > BUFFER:
         yield "rows from files (cavity.data.Parquet)", {"resident_rows": BUFFER}
 
@@ -197,7 +200,7 @@ def _smaller(s: Settings, available: int) -> Iterator[tuple[str, Settings]]:
             tries = (s._replace(**change) for change in changes)
             fits = next((t for t in tries if _total(t) <= available), None)
             if fits is not None:
-                yield f"{name}={getattr(fits, field)}", fits
+                yield f"{name}={getattr(fits, field) * (s.ranks if name == 'batch_size' else 1)}", fits
 
 
 def _round_below(n: int) -> Iterator[int]:

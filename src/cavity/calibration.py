@@ -23,6 +23,7 @@ from cavity.predict import log_p_of, moments
 
 LOG_SD = 0.7  # of a normal prior on the log sharpness: few rows should not say much
 LOG_BOUND = 2.0
+BLOCK = 2**20  # numbers: rows times classes
 Places = NDArray[np.int64]
 
 
@@ -84,5 +85,11 @@ def best_sharpness(parts: Sequence[HeldOut]) -> float:
 
 
 def _surprise(part: HeldOut, sharpness: float) -> float:
-    log_p = log_p_of(part.mean * sharpness, part.var, part.epsilon)
-    return -float((part.weight * log_p.gather(0, part.y[None])[0]).sum())
+    """In blocks of rows: with many classes a quadrature of all at once is large."""
+    size, total = max(1, BLOCK // len(part.mean)), 0.0
+    for mean, var, y, weight in zip(
+        part.mean.split(size, 1), part.var.split(size, 1), part.y.split(size), part.weight.split(size), strict=True
+    ):
+        log_p = log_p_of(mean * sharpness, var, part.epsilon)
+        total -= float((weight * log_p.gather(0, y[None])[0]).sum())
+    return total

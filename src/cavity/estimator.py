@@ -271,7 +271,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _fit_rows(self, rows: Rows, seed: int, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> GPClassifier:
         self._check_two_classes()
         choice = self._plan(len(rows.X), seed, ranks)
-        self._check_budget(choice, ranks, len(rows.X))
+        self._check_budget(choice, ranks, len(rows.X), rows.X.nbytes)
         keeping.fingerprint = rows.fingerprint() if keeping.is_on else {}
         with self._fitting(choice, ranks, keeping, watch) as fitting:
             fit, self.sharpness_ = fitting.on_rows(rows)
@@ -312,15 +312,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _plan(self, n_rows: int, seed: int, ranks: Ranks) -> Choice:
         return make_plan(self.get_params(deep=False), n_rows, seed, ranks)
 
-    def _check_budget(self, choice: Choice, ranks: Ranks, resident_rows: int) -> None:
-        """Refuse what would not fit in memory, before any of it is made."""
+    def _check_budget(self, choice: Choice, ranks: Ranks, resident_rows: int, held_bytes: int = 0) -> None:
+        """Refuse what would not fit in memory, before more of it is made than is held already."""
         n_rows = -(-choice.n_rows // ranks.size)
         batch = n_rows if choice.plan.batch_size is None else -(-choice.plan.batch_size // ranks.size)
         shared = self.share_kernel, self.share_inducing
         sizes = len(self.classes_), choice.n_inducing, self.n_features_in_, batch, n_rows
-        settings = Settings(choice.name, *sizes, *shared, self.dtype, resident_rows)
+        settings = Settings(choice.name, *sizes, *shared, self.dtype, resident_rows, ranks.size)
         free = available_bytes(choose_device(self.device))
-        check_budget(bytes_needed(*settings), free and free // ranks.neighbours, settings)
+        check_budget(bytes_needed(*settings), free and free // ranks.neighbours + held_bytes, settings)
 
     @contextmanager
     def _fitting(self, choice: Choice, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> Iterator[Fitting]:

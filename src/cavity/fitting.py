@@ -21,7 +21,7 @@ from cavity.kernels.base import numbers
 from cavity.numerics.linalg import FactorisationError
 from cavity.ranks import ALONE, Ranks
 from cavity.scaling import Scaler, fit_scaler, standard_scaler
-from cavity.settings import Choice, make_lbfgs, make_optimiser, prior_spec
+from cavity.settings import LEAST_HELD_OUT, Choice, make_lbfgs, make_optimiser, prior_spec
 from cavity.training import (
     HyperPrior,
     Keeper,
@@ -41,6 +41,7 @@ Array = NDArray[np.float64]
 
 TRIAL_EPOCHS = 60
 NUDGE = 1e-3  # of a length-scale, for inducing points at their start
+MOST_HELD_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 
 
@@ -105,7 +106,7 @@ class Fitting:
 
     def on_source(self, source: Source, survey: Survey, class_weight: Array) -> tuple[Fit, float]:
         """Train on rows that are read again and again; of a sample of them, some set the sharpness."""
-        n_held = self.choice.n_held_out
+        n_held = self._n_held
         held, sample = (_sampled(survey, class_weight, which) for which in (slice(n_held), slice(n_held, None)))
         if self.params["scaling"] == "quantile":
             scaler = fit_scaler("quantile", sample.X, sample.weight)
@@ -186,11 +187,16 @@ class Fitting:
         trial = replace(self, choice=replace(self.choice, plan=plan), keeper=lambda _: None)
         return max(("standard", "quantile"), key=lambda scaling: trial._of_rows(rows, scaling, "trial").trained.log_z)
 
+    @property
+    def _n_held(self) -> int:
+        """Rows held out; fewer where there are many classes, each of which costs a quadrature a row."""
+        return min(self.choice.n_held_out, max(LEAST_HELD_OUT, MOST_HELD_NUMBERS // self.n_classes))
+
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows | None]:
         """The rows to learn from, and those that calibration needs, if any."""
-        if not self.choice.n_held_out:
+        if not self._n_held:
             return rows, None
-        learn, hold = next(folds(rows.y, -(-len(rows.y) // self.choice.n_held_out), self.choice.plan.seed))
+        learn, hold = next(folds(rows.y, -(-len(rows.y) // self._n_held), self.choice.plan.seed))
         return rows.take(learn), rows.take(hold)
 
     def _cross_fit(self, rows: Rows, scaling: str | None, trained: Trained) -> float:

@@ -187,7 +187,9 @@ class Whitened:
     ) -> Whitened:
         """Prior times sites, or a share: P = I + S, m = P⁻¹r (supplement, "Reconstruction of the posterior")."""
         P, r = (S.clone(), r) if share is None else (share[..., None, None] * S, share[..., None] * r)
-        R_inverse = inverse_lower(cholesky(add_to_diagonal_(P, 1.0))[0])
+        R = cholesky(add_to_diagonal_(P, 1.0))[0]
+        del P  # with many classes the largest there is
+        R_inverse = inverse_lower(R)
         return cls(R_inverse, vector_times(times_vector(R_inverse, r), R_inverse))
 
     def unbind(self) -> Iterator[Whitened]:

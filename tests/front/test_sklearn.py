@@ -177,7 +177,7 @@ NONSENSE = ["x", -1.5, float("nan"), {"a": 1}, object(), b"s", np.ones((2, 2)), 
 @pytest.mark.parametrize("name", sorted(set(GPClassifier().get_params()) - {"verbose"}))
 @pytest.mark.parametrize("value", NONSENSE)
 def test_an_argument_that_makes_no_sense_is_named(name, value):
-    if name == "checkpoint" and value == "x":
+    if name == "checkpoint" and isinstance(value, str):
         pytest.skip("a folder may be called anything")
     with pytest.raises((ValueError, TypeError), match=rf"\b{name}\b"):
         quick(**{name: value}).fit(X_IRIS, Y_IRIS)

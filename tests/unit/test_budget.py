@@ -86,6 +86,12 @@ def test_only_rows_in_memory_count():
     assert single.rows == here.rows // 2
 
 
+def test_ranks_hold_the_message_too():
+    alone, with_others = bytes_needed(*LARGE), bytes_needed(*LARGE._replace(ranks=2))
+    assert with_others.q - alone.q > 8 * 1000 * 400**2
+    assert with_others._replace(q=0) == alone._replace(q=0)
+
+
 def test_sharing_saves_the_priors_but_not_q():
     own, shared = bytes_needed(*LARGE), bytes_needed(*LARGE._replace(share_kernel=True, share_inducing=True))
     assert shared.q < own.q < 2 * shared.q
@@ -183,6 +189,12 @@ def test_where_nothing_fits_it_says_so():
 
 def test_gfitc_is_offered_no_batches_of_its_own():
     assert "; batch_size" not in refusal(Settings("gfitc", 10, 500, 20, 10**5, 10**5), 12 * GB)
+
+
+def test_the_batch_proposed_is_that_of_all_ranks():
+    alone = LARGE._replace(n_inducing=50, batch_rows=20_000)
+    assert "batch_size=4000 " in refusal(alone, 12 * GB)
+    assert "batch_size=12000 " in refusal(alone._replace(ranks=4), 10 * GB)
 
 
 # --- Operations and messages ---

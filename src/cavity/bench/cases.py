@@ -8,6 +8,7 @@ from cavity.bench.fits import fit, predict
 from cavity.bench.large import classes, memory, source
 from cavity.bench.problems import Options
 from cavity.bench.quality import quality
+from cavity.bench.ranks import ranks
 from cavity.bench.scaling import scaling
 from cavity.bench.steps import step
 from cavity.records import Record
@@ -21,5 +22,6 @@ CASES: dict[str, Callable[[Options], Iterator[Record]]] = {
     "memory": memory,
     "source": source,
     "classes": classes,
+    "ranks": ranks,
 }
 USUAL = ("step", "fit", "predict", "scaling")  # where none is named: the others take long, or data

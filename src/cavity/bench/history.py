@@ -31,7 +31,7 @@ def figure(record: Record) -> Figure:
             return Figure(record["exponent"], f"exponent {record['exponent']:.2f}")
         case "memory":
             return Figure(record["peak_memory_mib"], f"{record['peak_memory_mib']} MiB")
-        case "source":
+        case "source" | "ranks":
             return Figure(record["ms"], f"{record['ms']:.2f} ms")
         case "classes":
             return Figure(record["seconds"], f"{record['seconds']:.0f} s")
@@ -42,7 +42,7 @@ def figure(record: Record) -> Figure:
 def subject(record: Record) -> str:
     """What was measured, beside the method: a data set, or sizes."""
     match record["case"]:
-        case "step":
+        case "step" | "ranks":
             return "C={C} M={M} B={B} D={D}".format(**record)
         case "fit":
             return f"{record.get('data', 'waveform')}, {record['rows']} rows"
@@ -78,6 +78,8 @@ def _more(record: Record) -> str:
             return f"  {record['peak_memory_mib']} MiB"
         case "memory" | "source":
             return f"  {record['seconds']:.1f} s"
+        case "ranks":
+            return f"  {record['gflop']} GFLOP and {record['message_mb']} MB of messages a rank"
         case "classes":
             return f"  {record['peak_memory_mib']} MiB, {record['rows_per_second']} rows/s, NLL {record['nll']:.3f}"
         case "scaling":

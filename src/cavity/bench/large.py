@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.bench.child import in_child
 from cavity.bench.problems import Options
@@ -17,12 +18,15 @@ from cavity.datasets import load
 from cavity.estimator import GPClassifier
 from cavity.records import Record
 
+Array = NDArray[np.float64]
+
 ROWS = (100_000, 10_000_000)
 GROUP_ROWS, FILE_ROWS = 100_000, 1_000_000
 FEATURES, CLASSES = 10, 4
 MODEL: dict[str, Any] = {"method": "sep", "n_inducing": 100, "batch_size": 500, "random_state": 0, "tol": 0.0}
 TURNS = 3  # of both, so that a busy moment of the machine hits neither alone
 MANY = {"C": 1000, "N": 200_000, "D": 20, "M": 50, "B": 500}
+TEST_ROWS = 10_000
 APART = 4.0  # of the centres of many classes, in standard deviations
 
 
@@ -91,8 +95,7 @@ def source(options: Options) -> Iterator[Record]:
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
-    flights = load("airline")
-    X, y = np.asarray(flights.X, dtype=np.float64), np.asarray(flights.y)
+    X, y = flights()
     with tempfile.TemporaryDirectory() as folder:
         table = pa.table({f"x{i}": X[:, i] for i in range(X.shape[1])} | {"label": y})
         write_table(table, f"{folder}/flights.parquet", row_group_size=GROUP_ROWS)
@@ -102,6 +105,12 @@ def source(options: Options) -> Iterator[Record]:
             for what, rows in (("in memory", in_memory), ("from Parquet", (on_disk,))):
                 yield {"case": "source", "what": what, "turn": turn, "rows": len(X), "C": 3, "M": MODEL["n_inducing"],
                        "B": MODEL["batch_size"], "D": X.shape[1], **_step_time(rows, len(X))}  # fmt: skip
+
+
+def flights() -> tuple[Array, NDArray[Any]]:
+    """The airline data."""
+    data = load("airline")
+    return np.asarray(data.X, dtype=np.float64), np.asarray(data.y)
 
 
 def _step_time(rows: tuple[Any, ...], n_rows: int) -> Record:
@@ -122,11 +131,11 @@ def _many_classes() -> Record:
     centres = APART * rng.standard_normal((C, D))
     y = rng.integers(0, C, N)
     X = centres[y] + rng.standard_normal((N, D)) * APART / 2
-    X_test, y_test = X[-10_000:], y[-10_000:]
+    X_test, y_test = X[-TEST_ROWS:], y[-TEST_ROWS:]
     model = GPClassifier("sep", n_inducing=M, batch_size=B, share_kernel=True, share_inducing=True, max_epochs=1,
                          random_state=0)  # fmt: skip
     began = time.perf_counter()
-    model.fit(X[:-10_000], y[:-10_000])
+    model.fit(X[:-TEST_ROWS], y[:-TEST_ROWS])
     fitted = time.perf_counter()
     log_p = model.predict_log_proba(X_test)
     predicted = time.perf_counter()

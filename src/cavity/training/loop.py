@@ -29,7 +29,7 @@ from cavity.training.replay import Recorder, Replay
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
-PASS_ELEMENTS = 4_000_000  # of a block of a pass that only adds up
+PASS_ELEMENTS = 1_000_000  # of a block of a pass that only adds up
 REPLAYS = 32  # recorded steps before asking the GPU how they went
 
 

@@ -1,0 +1,116 @@
+"""Batches of a source as training takes them: every row that is learned from once, whoever reads it."""
+
+import numpy as np
+import pytest
+import torch
+
+from cavity.data import Arrays, StreamData, survey
+from cavity.ranks import Ranks
+from cavity.scaling import Standard
+
+N, LANES = 103, 4
+CPU = torch.device("cpu")
+
+
+def ranked(rank, size):
+    made = Ranks()
+    made.rank, made.size = rank, size
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((N, 3)) * [1.0, 10.0, 0.1] + 5.0, np.array(["a", "b", "c"])[rng.integers(0, 3, N)]
+
+
+def streamed(rows, held=0, ranks=None):
+    source = Arrays(*rows, lanes=LANES)
+    found = survey(source, sample_rows=40, seed=1)
+    lane, row = found.sample.lane[:held], found.sample.row[:held]
+    skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
+    weight = np.array([1.0, 2.0, 0.5])
+    scaler = Standard(found.mean, found.sd)
+    return StreamData(source, found, scaler, weight, skip, CPU, torch.float64, ranks or Ranks()), found
+
+
+def ids(data, batches):
+    """Which rows they are, whoever reads them."""
+    return np.concatenate([data.row_ids[batch.positions].numpy() for batch in batches])
+
+
+@pytest.mark.parametrize("held", [0, 7])
+@pytest.mark.parametrize("size", [1, 10, 25, 200])
+def test_an_epoch_has_every_row_that_is_learned_from_once(rows, size, held):
+    data, found = streamed(rows, held)
+    batches = list(data.draws(size, seed=3, epoch=0))
+    assert len(batches) == data.steps(size) == -(-(N - held) // size)
+    seen = ids(data, batches)
+    assert len(seen) == len(set(seen)) == N - held
+    first = np.cumsum([0, *found.lane_rows])
+    left_out = first[found.sample.lane[:held]] + found.sample.row[:held]
+    assert not set(left_out) & set(seen)
+
+
+def test_a_batch_holds_the_rows_it_names_scaled_and_weighed(rows):
+    data, found = streamed(rows)
+    X, y = rows
+    for batch in data.draws(20, seed=3, epoch=1):
+        places = data.row_ids[batch.positions].numpy()  # lanes one after the other are the rows as stored
+        np.testing.assert_allclose(batch.X, (X[places] - found.mean) / found.sd, rtol=1e-12)
+        labels = batch.own.int().argmax(0).numpy()
+        assert (found.classes[labels] == y[places]).all()
+        assert (batch.weight.numpy() == np.array([1.0, 2.0, 0.5])[labels]).all()
+
+
+def test_scaled_batches_count_all_rows(rows):
+    data, _ = streamed(rows, held=3)
+    for batch in data.draws(20, seed=0, epoch=0):
+        assert batch.scale * len(batch.positions) == pytest.approx(N - 3)
+
+
+def test_own_weight_is_that_of_the_rows_learned_from(rows):
+    data, found = streamed(rows, held=9)
+    total = sum((batch.own * batch.weight).sum(1) for batch in data.in_order(30))
+    torch.testing.assert_close(data.own_weight, total)
+    whole, _ = streamed(rows)
+    assert whole.own_weight.sum() > total.sum()
+    assert len(found.sample.y) == 40
+
+
+def test_in_order_counts_the_rows_of_this_rank(rows):
+    for rank in range(3):
+        data, _ = streamed(rows, held=9, ranks=ranked(rank, 3))
+        shares = [1.0 / batch.scale for batch in data.in_order(10)]
+        assert sum(shares) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_ranks_together_see_what_one_process_sees(rows, size):
+    alone, _ = streamed(rows, held=5)
+    shared = [streamed(rows, held=5, ranks=ranked(rank, size))[0] for rank in range(size)]
+    assert sum(map(len, shared)) == len(alone) == N
+    for data in shared:
+        torch.testing.assert_close(data.own_weight, alone.own_weight)
+    steps = zip(*(data.draws(20, seed=3, epoch=2) for data in (alone, *shared)), strict=True)
+    for whole, *parts in steps:
+        together = np.concatenate([ids(data, [part]) for data, part in zip(shared, parts, strict=True)])
+        assert sorted(together) == sorted(ids(alone, [whole]))
+        assert {part.scale for part in parts} == {whole.scale}
+
+
+def test_an_epoch_can_begin_in_its_middle(rows):
+    data, _ = streamed(rows)
+    whole = list(data.draws(20, seed=3, epoch=2))
+    rest = list(data.draws(20, seed=3, epoch=2, first=2))
+    for one, other in zip(whole[2:], rest, strict=True):
+        assert torch.equal(one.positions, other.positions)
+        assert torch.equal(one.X, other.X)
+
+
+def test_epochs_and_seeds_have_orders_of_their_own(rows):
+    data, _ = streamed(rows)
+    orders = [ids(data, data.draws(20, seed, epoch)).tolist() for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert orders[0] != orders[3]

@@ -1,0 +1,55 @@
+"""One process needs none of it, and several agree."""
+
+import pytest
+import torch
+
+from cavity.ranks import ALONE, Together, launched
+from tests.ranked import run
+
+
+def test_a_single_process_is_handed_back_what_it_gives():
+    parts = torch.ones(2), torch.zeros(3, 2)
+    assert ALONE.sum(*parts) == parts
+    assert ALONE.most(parts[0]) is parts[0]
+    assert ALONE.largest(0.5) == 0.5
+    assert ALONE.gather("x") == ["x"]
+    assert ALONE.same("x") == "x"
+    assert list(ALONE.in_touch(range(3))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [None, "1"])
+def test_nothing_is_joined_where_nothing_was_launched(monkeypatch, size):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if size is not None:
+        monkeypatch.setenv("WORLD_SIZE", size)
+    assert launched() is ALONE
+    assert not torch.distributed.is_initialized()
+
+
+def exchanged():
+    """What a rank gets from each of the ways to talk."""
+    ranks = launched()
+    assert isinstance(ranks, Together)
+    assert launched().rank == ranks.rank  # joined once
+    mine = float(ranks.rank + 1)
+    parts = torch.full((2, 2), mine, dtype=torch.float64), torch.tensor(10.0 * mine, dtype=torch.float64)
+    return {
+        "sum": [part.tolist() for part in ranks.sum(*parts)],
+        "given": parts[0].tolist(),
+        "most": ranks.most(torch.tensor([mine, -mine])).tolist(),
+        "largest": ranks.largest(mine),
+        "gather": ranks.gather(ranks.rank),
+        "same": ranks.same(f"from {ranks.rank}"),
+        "work": list(ranks.in_touch(range(3 * ranks.rank))),
+    }
+
+
+def test_several_processes_agree(tmp_path):
+    for rank, found in enumerate(run(exchanged, 3, tmp_path)):
+        assert found["sum"] == [[[6.0, 6.0], [6.0, 6.0]], 60.0]
+        assert found["given"] == [[rank + 1.0] * 2] * 2  # left alone
+        assert found["most"] == [3.0, -1.0]
+        assert found["largest"] == 3.0
+        assert found["gather"] == [0, 1, 2]
+        assert found["same"] == "from 0"
+        assert found["work"] == list(range(3 * rank))
