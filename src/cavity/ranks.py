@@ -117,6 +117,9 @@ def launched() -> Ranks:
 def _join() -> None:
     """Become one of the ranks. A restart finds the addresses of the dead in the store, unless it has its own part."""
     has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
+    if has_gpus:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
     store = PrefixStore(f"cavity-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    dist.init_process_group("nccl" if has_gpus else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"  # NCCL for what lies on a GPU, gloo for the rest
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)

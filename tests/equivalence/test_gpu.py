@@ -6,7 +6,9 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 from cavity import GPClassifier
+from cavity.data import Arrays
 from cavity.kernels import RBF, Linear, Matern52
+from cavity.training import Keeper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -50,3 +52,32 @@ def test_steps_that_fail(method):
     places = [[(r["epoch"], r["event"] is None) for r in model.history_] for model in (cpu, gpu)]
     assert places[0] == places[1]
     assert np.isfinite(gpu.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("method", ["sep", "ep", "vi"])
+def test_from_a_source(method):
+    """Batches that are brought to the device one by one, into recorded steps."""
+    X, y = load_digits(return_X_y=True)
+    agree(*both(Arrays(X, y, lanes=3), None, method=method, batch_size=200, max_epochs=6, n_inducing=30), X)
+
+
+@pytest.mark.parametrize("method", ["sep", "ep"])
+def test_going_on_from_a_checkpoint(method, tmp_path, monkeypatch):
+    X, y = load_digits(return_X_y=True)
+    settings = {"method": method, "batch_size": 200, "max_epochs": 6, "n_inducing": 30, "random_state": 0,
+                "device": "cuda", "checkpoint_seconds": 0.0}  # fmt: skip
+    whole = GPClassifier(**settings, checkpoint=tmp_path / "whole").fit(X, y)
+    save, count = Keeper.save, []
+
+    def stops(self, *args):
+        save(self, *args)
+        count.append(1)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Keeper, "save", stops)
+    with pytest.raises(KeyboardInterrupt):
+        GPClassifier(**settings, checkpoint=tmp_path / "torn").fit(X, y)
+    monkeypatch.undo()
+    torn = GPClassifier(**settings, checkpoint=tmp_path / "torn").fit(X, y, resume=True)
+    agree(whole, torn, X, atol=1e-12)
