@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import RowSites
+from cavity.ranks import Ranks
 from cavity.training.checkpoint import Checkpoints, Saved, check_same
 from cavity.training.fixed_point import leaves
 
@@ -69,15 +70,14 @@ class Keeper:
     def __init__(self, checkpoints: Checkpoints, about: dict[str, Any], seconds: float, resume: bool) -> None:
         self._checkpoints, self._about, self._seconds, self._resume = checkpoints, about, seconds, resume
         self._last, self._made, self._asked = time.monotonic(), 0, 0
-        self._ranks: Any = None
 
-    def is_due(self, course: Course) -> bool:
+    def is_due(self, ranks: Ranks) -> bool:
         """Whether it is time; asked after every step, the same on all ranks."""
         self._asked += 1
         is_late = time.monotonic() - self._last >= self._seconds
-        if self._ranks.size == 1:
+        if ranks.size == 1:
             return is_late
-        return self._asked % ASK_EVERY == 0 and self._ranks.largest(float(is_late)) > 0.0
+        return self._asked % ASK_EVERY == 0 and ranks.largest(float(is_late)) > 0.0
 
     def save(self, trainer: Trainer, course: Course, optimiser: Remembers) -> None:
         """Write all that the next step depends on."""
@@ -101,7 +101,7 @@ class Keeper:
 
     def resume(self, trainer: Trainer, course: Course, optimiser: Remembers) -> None:
         """Bring training to where the last checkpoint was written; nothing where there is none."""
-        self._ranks = ranks = trainer.ranks
+        ranks = trainer.ranks
         saved = ranks.same(self._checkpoints.latest() if self._resume and ranks.rank == 0 else None)
         if ranks.rank == 0:
             self._checkpoints.clear(-1 if saved is None else saved.step)  # those of another run would seem newer

@@ -66,7 +66,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         asked += 1
         if asked > len(past.found):
             past.found.append(evaluated(x))
-            if trainer.keeper is not None and course.has_moved and trainer.keeper.is_due(course):
+            if trainer.keeper is not None and course.has_moved and trainer.keeper.is_due(trainer.ranks):
                 trainer.keeper.save(trainer, course, past)
             if trainer.clock.is_over():
                 raise _OutOfTime

@@ -211,7 +211,7 @@ class Trainer:
                 ahead.popleft()
                 continue
             self.look(*self.good)
-            if self.keeper is not None and self.keeper.is_due(course):
+            if self.keeper is not None and self.keeper.is_due(self.ranks):
                 self.keeper.save(self, course, optimiser)
         return course.total / course.worked if course.worked else None
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cavity.data import ahead
+from cavity.data.ahead import ahead
 
 
 def threads():

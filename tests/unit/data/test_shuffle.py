@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from cavity.data import Arrays, Batches, Encoded, batches, in_order, steps
+from cavity.data import Arrays, Batches
 from cavity.data.buffer import Buffer, Rows
-from cavity.data.shuffle import taken
+from cavity.data.labels import Encoded
+from cavity.data.shuffle import batches, in_order, steps, taken
 
 N = 1003
 
