@@ -196,8 +196,9 @@ class Fitting:
         """The rows to learn from, and those that calibration needs, if any."""
         if not self._n_held:
             return rows, None
-        learn, hold = next(folds(rows.y, -(-len(rows.y) // self._n_held), self.choice.plan.seed))
-        return rows.take(learn), rows.take(hold)
+        parts = folds(rows.y, -(-len(rows.y) // self._n_held), self.choice.plan.seed)
+        learn, hold = next(parts, (None, None))  # no row can be spared where each is the only one of its class
+        return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
 
     def _cross_fit(self, rows: Rows, scaling: str | None, trained: Trained) -> float:
         """The sharpness, by fits that leave some of the rows out; 1 where rows are too few or such a fit fails."""

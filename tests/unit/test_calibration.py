@@ -414,3 +414,8 @@ def test_a_stream_keeps_the_sharpness_of_its_fit(rows):
 
 def test_the_paper_knows_no_calibration(rows):
     assert GPClassifier.paper("ep", n_inducing=5, max_epochs=3, device="cpu").fit(*rows).sharpness_ == 1.0
+
+
+def test_where_every_row_is_the_only_one_of_its_class_none_is_held_out():
+    X, y = np.arange(12.0)[:, None], np.arange(12)
+    assert classifier(batch_size=5, max_epochs=2).fit(X, y).sharpness_ == 1.0
