@@ -24,7 +24,8 @@ CASES = {
     "gfitc": {"method": "gfitc", "max_epochs": 8, "calibrate": False},
     "folds": {"method": "ep", "batch_size": None, "max_epochs": 12, "calibrate": 2},
 }
-CASES |= {f"long {name}": CASES[name] | {"max_epochs": 800} for name in ("sep", "ep")}  # a minute or more
+LONG = {"max_epochs": 3000, "checkpoint_seconds": 0.2}  # a minute or more
+CASES |= {f"long {name}": CASES[name] | LONG for name in ("sep", "ep")}
 SHORT = [name for name in CASES if not name.startswith("long")]
 MATTERS = ("mean", "cov", "Z", "noise", "log_z", "sharpness", "epochs")
 
@@ -49,9 +50,12 @@ def killed(name, folder, seed, kills, size=1, source=False):
     work = folder / "work"
     work.mkdir(parents=True)
     while True:
+        before = set(folder.glob("kept/*.safetensors"))
         processes = start(fitted, size, work, name, str(folder / "kept"), source)
         if done < kills:
-            time.sleep(drawn.uniform(2.0, 5.0))  # a process needs two seconds to begin
+            while set(folder.glob("kept/*.safetensors")) <= before and processes[0].poll() is None:
+                time.sleep(0.02)  # until training is under way
+            time.sleep(drawn.uniform(0.0, 1.5))
             victim = drawn.randrange(size)
             if all(process.poll() is None for process in processes):
                 processes[victim].send_signal(signal.SIGKILL)
