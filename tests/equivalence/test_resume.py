@@ -60,7 +60,7 @@ def killed(name, folder, seed, kills, size=1, source=False):
             if all(process.poll() is None for process in processes):
                 processes[victim].send_signal(signal.SIGKILL)
                 done += 1
-        codes = [process.wait(timeout=120) for process in processes]
+        codes = [process.wait(timeout=900) for process in processes]
         if codes == [0] * size:
             return done, results(work, size)
 
