@@ -118,3 +118,19 @@ def trainer(
     """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
     built = problem.model(**model)
     return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), watch=watch)
+
+
+class MadeUp:
+    """What an optimiser of a test need not care about."""
+
+    def shrink(self) -> None:
+        """Steps stay as they are."""
+
+    def size(self) -> float:
+        return 0.01
+
+    def kept(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def restore(self, kept: dict[str, torch.Tensor]) -> None:
+        """There is nothing to remember."""

@@ -37,7 +37,7 @@ def _measured(size: dict[str, int], count: int) -> float:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "cavity.bench.ranks", json.dumps(size)]
+    command = [sys.executable, "-c", "from cavity.bench.ranks import one_rank; one_rank()", json.dumps(size)]
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **names, "RANK": str(rank)}, text=True)
         for rank in range(count)
@@ -57,5 +57,6 @@ def _step(size: dict[str, int]) -> float:
     return 1e3 * float(np.diff([record["seconds"] for record in model.history_]).min()) / STEPS
 
 
-if __name__ == "__main__":
+def one_rank() -> None:
+    """One of the processes: its size is the argument, its answer a line."""
     print(_step(json.loads(sys.argv[1])))

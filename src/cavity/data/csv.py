@@ -54,15 +54,7 @@ class CSV:
         self._dealt = deal([file.path.stat().st_size for file in self._files], LANES)
         self._counts: dict[int, int] = {}  # rows of the files that were read to their end
         self.lanes, self.n_features = len(self._dealt), len(self._columns.features)
-
-    @property
-    def feature_names(self) -> list[str]:
-        return self._columns.features
-
-    @property
-    def ignored(self) -> list[str]:
-        """Columns that hold no numbers."""
-        return self._columns.ignored
+        self.feature_names, self.ignored = self._columns.features, self._columns.ignored
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
         files = self._dealt[lane]

@@ -60,15 +60,7 @@ class Parquet:
         self._dealt = deal([piece.n_rows for piece in self._pieces], wanted)
         self._file_rows = [sum(one.counts) for one in found]
         self.lanes, self.n_features = len(self._dealt), len(self._columns.features)
-
-    @property
-    def feature_names(self) -> list[str]:
-        return self._columns.features
-
-    @property
-    def ignored(self) -> list[str]:
-        """Columns that hold no numbers."""
-        return self._columns.ignored
+        self.feature_names, self.ignored = self._columns.features, self._columns.ignored
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
         dealt = [self._pieces[i] for i in self._dealt[lane]]

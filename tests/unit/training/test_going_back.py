@@ -8,14 +8,14 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorisationError
-from tests.problems import PLAN, random_problem, trainer
+from tests.problems import PLAN, MadeUp, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
 BATCHES = pytest.mark.parametrize("batch_size", [None, 6])
 
 
-class Leap:
+class Leap(MadeUp):
     """Small steps, but the ones in `wild` (counted from 0) lead out of all bounds."""
 
     def __init__(self, *wild):
@@ -24,18 +24,6 @@ class Leap:
     def step(self, theta, gradient, progress):
         self.visited.append(theta.clone())
         return theta + (1e6 if len(self.visited) - 1 in self.wild else 0.01 * torch.sign(gradient))
-
-    def shrink(self):
-        pass
-
-    def size(self):
-        return 0.01
-
-    def kept(self):
-        return {}
-
-    def restore(self, kept):
-        pass
 
 
 @METHODS
@@ -60,7 +48,7 @@ def test_a_leap_at_the_very_end_is_taken_back(method, batch_size):
     assert "went back" in run.history.records[-1]["event"]
 
 
-class Gradual:
+class Gradual(MadeUp):
     """Steps that a rounding error changes by no more than itself."""
 
     def step(self, theta, gradient, progress):
@@ -71,12 +59,6 @@ class Gradual:
 
     def size(self):
         return 1e-3
-
-    def kept(self):
-        return {}
-
-    def restore(self, kept):
-        pass
 
 
 def failing_late(name, at):

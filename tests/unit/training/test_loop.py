@@ -11,7 +11,7 @@ from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorisationError
 from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, loop, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
-from tests.problems import PLAN, random_problem, trainer
+from tests.problems import PLAN, MadeUp, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -36,7 +36,7 @@ def failing(method, name, fails):
     return made
 
 
-class Recorder:
+class Recorder(MadeUp):
     """An optimiser that writes down where it was and how often it was told to shrink."""
 
     def __init__(self, rate=0.05):
@@ -53,12 +53,6 @@ class Recorder:
 
     def size(self):
         return self.rate
-
-    def kept(self):
-        return {}
-
-    def restore(self, kept):
-        pass
 
 
 # --- Training ---

@@ -12,14 +12,14 @@ from cavity import GPClassifier
 from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorisationError
 from cavity.training import LBFGS, Adam, Watch, train_lbfgs
-from tests.problems import PLAN, random_problem, trainer
+from tests.problems import PLAN, MadeUp, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 ALWAYS = np.linspace(0.0, 20.0, 200_001)  # more often than there are steps
 X, Y = load_iris(return_X_y=True)
 
 
-class Timed:
+class Timed(MadeUp):
     """An optimiser whose steps take a second each, of a clock that only it and `wait` move."""
 
     def __init__(self, monkeypatch):
@@ -36,18 +36,6 @@ class Timed:
     def step(self, theta, gradient, progress):
         self.wait(1.0)
         return theta + 0.01 * torch.sign(gradient)
-
-    def shrink(self):
-        pass
-
-    def size(self):
-        return 0.01
-
-    def kept(self):
-        return {}
-
-    def restore(self, kept):
-        pass
 
 
 @pytest.fixture
