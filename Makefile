@@ -10,13 +10,15 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 # One thread per worker: two workers with a thread pool each would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test check slow clean
+.PHONY: help setup demo test check slow docs dist clean
 
 help:
 	@echo "make demo    fit scikit-learn's digits and show the results"
 	@echo "make test    lint, import rules and the tests"
 	@echo "make check   the same, with format and types"
 	@echo "make slow    the tests that take minutes"
+	@echo "make docs    build the documentation into site/"
+	@echo "make dist    build the wheel and the source archive into dist/"
 	@echo "make clean   remove .venv, caches and builds"
 
 setup: $(READY)
@@ -26,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (a few minutes the first time)"
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) --editable '.[test,dev,report,data]'
+	$(PIP) --editable '.[test,dev]'
 	@touch $@
 
 demo: $(READY)
@@ -47,6 +49,12 @@ check: $(READY)
 slow: $(READY)
 	$(PYTEST) -m slow
 
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+dist: $(READY)
+	$(BIN)/python -m build
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

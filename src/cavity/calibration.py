@@ -67,6 +67,34 @@ def folds(y: Places, count: int, seed: int) -> Iterator[tuple[Places, Places]]:
             yield np.flatnonzero(~is_held), hold
 
 
+def by_confidence(confidence: NDArray[np.float64]) -> Places:
+    """Rows in rising order of confidence; equal ones mixed, else a bin would hold those that were given together."""
+    mixed = np.random.default_rng(3).permutation(len(confidence))
+    return mixed[np.argsort(confidence[mixed], kind="stable")]
+
+
+def bins_of(confidence: NDArray[np.float64], count: int, strategy: str = "quantile") -> list[Places]:
+    """Rows in bins of rising confidence, as places; bins that hold none are left out.
+
+    Args:
+        confidence: probabilities, (N,).
+        count: of bins, at most.
+        strategy: "quantile" (equally many rows in each) or "uniform" (bins of one width from 0 to 1).
+
+    >>> [places.tolist() for places in bins_of(np.array([0.9, 0.2, 0.8]), 2)]
+    [[1, 2], [0]]
+    >>> [places.tolist() for places in bins_of(np.array([0.9, 0.2, 0.8]), 2, "uniform")]
+    [[1], [0, 2]]
+    """
+    if strategy not in ("quantile", "uniform"):
+        raise ValueError(f"strategy={strategy!r} cannot be used; 'quantile' or 'uniform' may be")
+    if strategy == "quantile":
+        order = by_confidence(confidence)
+        return [places for places in np.array_split(order, min(count, max(len(order), 1))) if len(places)]
+    place = np.minimum((confidence * count).astype(np.int64), count - 1)
+    return [np.flatnonzero(place == i) for i in np.unique(place)]
+
+
 def held_out(posterior: Posterior, X: Float[Tensor, "N D"], rows: Labelled) -> HeldOut:
     """What the model says of these rows, whose scaled features are X."""
     mean, var = (part.cpu() for part in moments(posterior, X))

@@ -189,10 +189,8 @@ def _mnist(arrays: Arrays) -> Arrays:
 
 
 def _airline(content: bytes) -> Arrays:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("the airline set is a Parquet file: pip install 'cavity[data]'") from error
+    import pyarrow.parquet  # not above: it takes a while
+
     table = pyarrow.parquet.read_table(io.BytesIO(content), columns=[*_AIRLINE, "label"])
     return {
         "X": np.column_stack([table[column].to_numpy().astype(np.float64) for column in _AIRLINE]),

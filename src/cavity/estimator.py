@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from cavity import predict
+from cavity import modelfile
 from cavity.budget import BUFFER, Settings, bytes_needed, check_budget
 from cavity.data import Survey, as_source, is_source, read_all, survey
-from cavity.data.predictions import write_predictions
 from cavity.data.source import Source
 from cavity.fitting import INDUCING_ROWS, Fit, Fitting, array_data
 from cavity.front import (
@@ -41,17 +38,27 @@ from cavity.inference import METHODS
 from cavity.keeping import Keeping
 from cavity.kernels import Kernel
 from cavity.memory import available_bytes
-from cavity.predict import Uncertainty
+from cavity.predictor import Predictor
 from cavity.ranks import Ranks, launched
 from cavity.scaling import Scaler, fit_scaler
 from cavity.settings import MOST_HELD_OUT, PAPER_STEPS, Choice, check_arguments, make_optimiser, make_plan, prior_spec
-from cavity.training import HyperPrior, Model, Record, Stream, Watch, tied
+from cavity.training import HyperPrior, Model, Stop, Stream, Watch, tied
 from cavity.training.centres import ROWS_PER_CENTRE
 
 Array = NDArray[np.float64]
 
 STREAM_BATCH = 256
 MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
+
+
+class _Call(NamedTuple):
+    """What one call of `fit` was asked beside the rows."""
+
+    seed: int
+    ranks: Ranks
+    keeping: Keeping
+    watch: Watch | None
+    stop: Stop | None
 
 
 def _forgets_rows(classifier: GPClassifier) -> bool:
@@ -63,7 +70,7 @@ def _forgets_rows(classifier: GPClassifier) -> bool:
     return True
 
 
-class GPClassifier(ClassifierMixin, BaseEstimator):
+class GPClassifier(Predictor):
     """Gaussian process classifier for any number of classes, by expectation propagation with inducing points.
 
     Every class has a latent function with a Gaussian process prior; the label is the class whose function, plus
@@ -128,6 +135,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             went wrong if anything did.
         n_iter_: epochs run.
         method_: the method used, where `method` is "auto".
+        training_: what tells the training rows from others: how many, of each class, and a digest of them.
+        metrics_: scores that were kept with the model (`save`), and come back with it.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -238,6 +247,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         watch: Watch | None = None,
         resume: bool = False,
         survey: Survey | None = None,
+        stop: Stop | None = None,
     ) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labelled rows.
 
@@ -251,6 +261,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             watch: a `cavity.training.Watch` that is shown the classifier at given moments of training.
             resume: go on from the last checkpoint in the folder `checkpoint`, if there is one.
             survey: what `cavity.data.survey` found in the source; None reads it once to find out.
+            stop: a `threading.Event`; once it is set, training ends after the step at hand, with what it has.
 
         Returns:
             The classifier itself.
@@ -260,57 +271,56 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("resume=True needs the folder that checkpoints were written to: checkpoint='folder'")
         ranks = launched()
         keeping = Keeping(self.get_params(deep=False), resume, ranks)
-        seed = keeping.seed(draw_seed(self.random_state))
+        call = _Call(keeping.seed(draw_seed(self.random_state)), ranks, keeping, watch, stop)
         if not is_source(X):
-            rows = self._validate_training(X, y, sample_weight, reset=True)
-            return self._fit_rows(merge_equal_rows(rows), seed, ranks, keeping, watch)
+            return self._fit_rows(self._validate_training(X, y, sample_weight, reset=True), call)
         if y is not None or sample_weight is not None:
             raise ValueError("y and sample_weight must be None with a source, which has its own labels")
-        return self._fit_source(as_source(X), survey, seed, ranks, keeping, watch)
+        return self._fit_source(as_source(X), survey, call)
 
-    def _fit_rows(self, rows: Rows, seed: int, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> GPClassifier:
+    def _fit_rows(self, all_rows: Rows, call: _Call) -> GPClassifier:
         self._check_two_classes()
-        choice = self._plan(len(rows.X), seed, ranks)
-        self._check_budget(choice, ranks, len(rows.X), rows.X.nbytes)
-        keeping.fingerprint = rows.fingerprint() if keeping.is_on else {}
-        with self._fitting(choice, ranks, keeping, watch) as fitting:
+        rows = merge_equal_rows(all_rows)
+        choice = self._plan(len(rows.X), call)
+        self._check_budget(choice, call.ranks, len(rows.X), rows.X.nbytes)
+        call.keeping.fingerprint = rows.fingerprint()
+        with self._fitting(choice, call) as fitting:
             fit, self.sharpness_ = fitting.on_rows(rows)
-        return self._set_fitted(fit, choice)
+        counts = np.bincount(all_rows.y, minlength=len(self.classes_))
+        return self._set_fitted(fit, choice, call.keeping.fingerprint, counts)
 
-    def _fit_source(
-        self, source: Source, known: Survey | None, seed: int, ranks: Ranks, keeping: Keeping, watch: Watch | None
-    ) -> GPClassifier:
+    def _fit_source(self, source: Source, known: Survey | None, call: _Call) -> GPClassifier:
+        ranks = call.ranks
         if ranks.size > source.lanes:
             raise ValueError(f"{ranks.size} processes cannot share the {source.lanes} lanes of the source: "
                              f"start fewer, or give the source lanes={ranks.size}")  # fmt: skip
         if known is None:
             wanted = ROWS_PER_CENTRE * self.n_inducing if isinstance(self.n_inducing, int) else 0
-            known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, ranks=ranks)
+            known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=call.seed, ranks=ranks)
         self.classes_, self.n_features_in_ = known.classes, known.n_features
         self.__dict__.pop("feature_names_in_", None)
         if known.feature_names is not None:
             self.feature_names_in_ = np.array(known.feature_names, dtype=object)
-        choice = self._plan(known.n_rows, seed, ranks)
+        choice = self._plan(known.n_rows, call)
         is_read_whole = choice.plan.batch_size is None
         self._check_budget(choice, ranks, known.n_rows if is_read_whole else BUFFER)
         if is_read_whole:
             X, y = read_all(source)
             weight = class_weights(self.class_weight, y)
-            rows = merge_equal_rows(Rows(X, encode(y, self.classes_), weight))
-            return self._fit_rows(rows, seed, ranks, keeping, watch)
+            return self._fit_rows(Rows(X, encode(y, self.classes_), weight), call)
         self._check_two_classes()
         if self.scaling == "auto" or choice.folds:
             what = "scaling='auto'" if self.scaling == "auto" else f"calibrate={self.calibrate}"
             raise ValueError(f"{what} makes several fits on all rows at once, which a source is too large for; use "
                              "scaling='standard' or 'quantile', and calibrate='auto'")  # fmt: skip
-        keeping.fingerprint = known.fingerprint
-        with self._fitting(choice, ranks, keeping, watch) as fitting:
+        call.keeping.fingerprint = known.fingerprint
+        with self._fitting(choice, call) as fitting:
             weight = weights_of_classes(self.class_weight, self.classes_, known.class_counts)
             fit, self.sharpness_ = fitting.on_source(source, known, weight)
-        return self._set_fitted(fit, choice)
+        return self._set_fitted(fit, choice, known.fingerprint, known.class_counts)
 
-    def _plan(self, n_rows: int, seed: int, ranks: Ranks) -> Choice:
-        return make_plan(self.get_params(deep=False), n_rows, seed, ranks)
+    def _plan(self, n_rows: int, call: _Call) -> Choice:
+        return make_plan(self.get_params(deep=False), n_rows, call.seed, call.ranks)
 
     def _check_budget(self, choice: Choice, ranks: Ranks, resident_rows: int, held_bytes: int = 0) -> None:
         """Refuse what would not fit in memory, before more of it is made than is held already."""
@@ -323,9 +333,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         check_budget(bytes_needed(*settings), free and free // ranks.neighbours + held_bytes, settings)
 
     @contextmanager
-    def _fitting(self, choice: Choice, ranks: Ranks, keeping: Keeping, watch: Watch | None) -> Iterator[Fitting]:
+    def _fitting(self, choice: Choice, call: _Call) -> Iterator[Fitting]:
         """Everything around a fit: threads, memory, progress."""
-        device = choose_device(self.device)
+        device, ranks, watch = choose_device(self.device), call.ranks, call.watch
 
         def look(scaler: Scaler) -> Watch | None:
             return None if watch is None else Watch(watch.at, self._shown_to(watch, scaler))
@@ -337,7 +347,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             progress(f"cavity {choice.name}", choice.plan.max_epochs, self.verbose if ranks.rank == 0 else 0) as report,
         ):
             params = self.get_params(deep=False)
-            yield Fitting(params, choice, len(self.classes_), device, ranks, report, look, keeping.keeper)
+            keeper, n_classes = call.keeping.keeper, len(self.classes_)
+            yield Fitting(params, choice, n_classes, device, ranks, report, look, keeper, call.stop)
 
     @available_if(_forgets_rows)
     def partial_fit(
@@ -356,6 +367,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """
         check_arguments(self.get_params(deep=False))
         is_first = not hasattr(self, "_stream")
+        if is_first and hasattr(self, "posterior_"):
+            raise ValueError("this model comes from a file, which does not keep what partial_fit goes on from; fit a "
+                             "new GPClassifier, or pickle the one that learns")  # fmt: skip
         self._check_classes(classes, is_first)
         rows = self._validate_training(X, y, sample_weight, reset=is_first, classes=classes)
         with untraced(choose_device(self.device)):
@@ -364,53 +378,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             device, dtype = choose_device(self.device), self._stream.model.dtype
             data = array_data(rows, self._scaler, len(self.classes_), device, dtype)
             record = self._stream.absorb(data, STREAM_BATCH)
+        self._count_more(rows)
         self.n_iter_ += 1
         self.history_.append({"epoch": self.n_iter_, **record})
         self._publish(self._stream.posterior())
         self.log_marginal_likelihood_ = record["objective"]
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable label of each row; of a source's too."""
-        best = self.predict_log_proba(X).argmax(1)
-        return self.classes_[best]
-
-    def predict_proba(self, X: Any) -> Array:
-        """Class probabilities, (N, C), in the order of `classes_`; every row sums to one."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the class probabilities, exact far into the tails."""
-        if is_source(X):
-            source = self._validate_source(X)
-            blocks = (block.X for lane in range(source.lanes) for block in source.blocks(lane))
-            return np.concatenate([self._log_proba(rows) for rows in blocks])
-        return predict.log_probabilities(*self._validate_new(X))
-
-    def predict_to(self, X: Any, folder: Any, *, resume: bool = False) -> int:
-        """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
-
-        The files, in the order of their names, have a line for every row: its number in its part, `prediction`, and
-        `p_…`, the probability of each class. Under `torchrun` the processes share the work.
-
-        Args:
-            X: a source (`cavity.data`); labels are not needed.
-            folder: where to write.
-            resume: keep the parts that are there, whole, and write the others.
-
-        Returns:
-            How many rows this process has predicted for.
-        """
-        source = self._validate_source(as_source(X))
-        return write_predictions(source, self._log_proba, self.classes_, folder, resume, launched())
-
-    def latent(self, X: Any) -> tuple[Array, Array]:
-        """Mean and variance of the latent functions f, noise included, each (N, C)."""
-        return predict.marginals(*self._validate_new(X))
-
-    def uncertainty(self, X: Any) -> Uncertainty:
-        """How unsure each prediction is, and why: total, aleatoric and epistemic entropy in nats."""
-        return predict.uncertainty(*self._validate_new(X))
+    def _count_more(self, rows: Rows) -> None:
+        counts = np.bincount(rows.y, minlength=len(self.classes_)) + self.training_["class_counts"]
+        self.training_ = {"rows": int(counts.sum()), "features": self.n_features_in_, "class_counts": counts.tolist()}
 
     def _validate_training(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
@@ -438,33 +415,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("classes=None in the first call of partial_fit; all labels that will ever come are needed")
         if not is_first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_!r}")
-
-    def _validate_new(self, X: Any) -> tuple[Posterior, torch.Tensor]:
-        """q(u) on the device that predicts, and the scaled rows, which go there block by block."""
-        check_is_fitted(self, "posterior_")
-        with large_sums():
-            X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return self._posterior_there(), torch.from_numpy(self._scaler.transform(X))
-
-    def _validate_source(self, X: Any) -> Source:
-        check_is_fitted(self, "posterior_")
-        source, names = as_source(X), getattr(self, "feature_names_in_", None)
-        if source.n_features != self.n_features_in_:
-            raise ValueError(f"the source has {source.n_features} features, but GPClassifier is expecting "
-                             f"{self.n_features_in_} features as input")  # fmt: skip
-        if names is not None and source.feature_names is not None and list(names) != list(source.feature_names):
-            raise ValueError(f"the source has the features {source.feature_names}, the fit had {list(names)}; "
-                             "name them in their order: features=[...]")  # fmt: skip
-        return source
-
-    def _log_proba(self, X: Array) -> Array:
-        """Of rows that are known to be in order."""
-        return predict.log_probabilities(self._posterior_there(), torch.from_numpy(self._scaler.transform(X)))
-
-    def _posterior_there(self) -> Posterior:
-        """q(u) on the device that predicts."""
-        device = choose_device(self.device)
-        return self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
 
     def _check_two_classes(self) -> None:
         if len(self.classes_) < 2:
@@ -495,16 +445,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         model = fitting.start(rows, self._scaler)
         nothing = torch.zeros(len(self.classes_), dtype=torch.float64, device=fitting.device)
         state = METHODS["sep"]().init(model.prior(model.start()), nothing, 0)
-        self.history_: list[Record] = []
+        self.history_ = []
         self.n_iter_, self.sharpness_, self.method_ = 0, 1.0, choice.name
+        self.metrics_, self.training_ = {}, {"class_counts": [0] * len(self.classes_)}
         self._keep_stream(model, choice, model.start(), state, 0.0)
 
     def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
         self._stream = Stream(model, hyper_prior, make_optimiser(choice, model, weight), theta, state, weight)
 
-    def _set_fitted(self, fit: Fit, choice: Choice) -> GPClassifier:
+    def _set_fitted(self, fit: Fit, choice: Choice, fingerprint: Any, counts: NDArray[np.int64]) -> GPClassifier:
         trained = fit.trained
+        self.metrics_ = {}
+        self.training_ = fingerprint | {"rows": int(counts.sum()), "class_counts": counts.tolist()}
         self._scaler, self.method_ = fit.scaler, choice.name
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
         if self.method in ("auto", "sep"):
@@ -516,10 +469,25 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.log_marginal_likelihood_ = trained.log_z
         return self
 
-    def _publish(self, posterior: Posterior) -> None:
-        self.posterior_ = replace(posterior.to(torch.device("cpu")), sharpness=self.sharpness_)
-        prior, n_classes = self.posterior_.prior, len(self.classes_)
-        self.kernel_ = prior.kernel.fitted(prior.params)
-        self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()
-        Z = self._scaler.inverse(prior.Z.numpy())
-        self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
+
+def load(path: Any, device: str = "auto") -> GPClassifier:
+    """The classifier that `save` wrote to a file, ready to predict; the same bits as before.
+
+    Nothing in the file is run: it may come from anyone. A damaged one is refused with an error that says what is wrong.
+
+    Args:
+        path: the file.
+        device: where to predict: "auto" (a GPU where there is one), "cpu", "cuda", …
+    """
+    model = modelfile.read(path, GPClassifier._get_param_names())
+    classifier = GPClassifier(**(model.params | {"device": device}))
+    classifier.classes_, classifier.n_features_in_ = model.classes, model.n_features
+    if model.feature_names is not None:
+        classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+    classifier._scaler, classifier.method_ = model.scaler, model.method
+    classifier.history_, classifier.n_iter_ = model.history, model.n_iter
+    classifier.training_, classifier.metrics_ = model.training, model.metrics
+    classifier.sharpness_ = model.posterior.sharpness
+    classifier._publish(model.posterior)
+    classifier.log_marginal_likelihood_ = model.log_marginal_likelihood
+    return classifier

@@ -27,6 +27,7 @@ from cavity.training import (
     Keeper,
     Model,
     Record,
+    Stop,
     Trained,
     Trainer,
     TrainingError,
@@ -83,6 +84,7 @@ class Fitting:
         report: told of every record of the history.
         watch: makes, for a scaler, what looks at the model on its way.
         keeper: makes what writes checkpoints, by the name of the fit.
+        stop: asks to end training after the step at hand.
     """
 
     params: dict[str, Any]
@@ -93,6 +95,7 @@ class Fitting:
     report: Callable[[Record], None] | None = None
     watch: Callable[[Scaler], Watch | None] = lambda _: None
     keeper: Callable[[str], Keeper | None] = lambda _: None
+    stop: Stop | None = None
 
     def on_rows(self, rows: Rows) -> tuple[Fit, float]:
         """Train on rows in memory; the fit and its sharpness."""
@@ -160,7 +163,8 @@ class Fitting:
             model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
         report, watch = (self.report, self.watch(scaler)) if is_main else (None, None)
         hyper_prior = HyperPrior(model, prior_spec(self.params["priors"]))
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch, self.keeper(name))
+        keeper = self.keeper(name)
+        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch, keeper, self.stop)
         if model.dtype != DTYPES[self.params["dtype"]]:
             dtype = self.params["dtype"]
             trainer.note(0, None, 0.0, f"dtype={dtype!r} is too coarse for these rows: distances in float64")
@@ -203,7 +207,7 @@ class Fitting:
     def _cross_fit(self, rows: Rows, scaling: str | None, trained: Trained) -> float:
         """The sharpness, by fits that leave some of the rows out; 1 where rows are too few or such a fit fails."""
         count = self.choice.folds
-        if len(rows.y) < 2 * count:
+        if len(rows.y) < 2 * count or self._is_stopped(trained):
             return 1.0
         if self.report is not None:
             self.report({"epoch": trained.epochs, "objective": None, "event": f"calibration by {count} more fits"})
@@ -214,8 +218,17 @@ class Fitting:
             except TrainingError as error:
                 trained.history.note(f"not calibrated: {error}")
                 return 1.0
+            if self._is_stopped(trained):
+                return 1.0
             parts.append(fit.seen(rows.take(hold)))
         return best_sharpness(parts)
+
+    def _is_stopped(self, trained: Trained) -> bool:
+        """Whether calibration is to end here, unfinished."""
+        is_stopped = self.stop is not None and self.ranks.largest(float(self.stop.is_set())) > 0.0
+        if is_stopped:
+            trained.history.note("stopped: not calibrated")
+        return is_stopped
 
     def _given_inducing(self, scaler: Scaler, n_features: int) -> Array | None:
         if self.params["inducing_points"] is None:

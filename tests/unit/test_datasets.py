@@ -1,6 +1,5 @@
 """cavity.datasets: the bundled sets, the generator, the data folder and the OpenML cache (no network)."""
 
-import builtins
 import doctest
 import hashlib
 import os
@@ -342,20 +341,6 @@ def test_airline() -> None:
     assert data.feature_names[0] == "age"
     assert np.bincount(data.y).tolist() == [586_067, 785_176, 755_823]
     assert data.splits == ()
-
-
-@needs_folder
-def test_airline_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_pyarrow(name: str, *args: object, **kwargs: object) -> object:
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(ImportError, match=r"cavity\[data\]"):
-        load("airline")
 
 
 @needs_folder

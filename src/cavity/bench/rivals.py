@@ -5,7 +5,9 @@ Both are optional, and imported only where they are used.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -52,7 +54,7 @@ class GPyTorch:
     """SVGP with a softmax likelihood."""
 
     def __init__(self, X: Array, y: Labels, start: Start, dtype: str, device: str, rate: float) -> None:
-        import gpytorch
+        gpytorch = _imported("gpytorch")
 
         n_classes = len(start.Z)
         self._to: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
@@ -89,7 +91,7 @@ class GPyTorch:
 
 def _softmax_model(start: Start) -> Any:
     """GPyTorch's own way to write a model: a class, here of the one that was imported."""
-    import gpytorch
+    gpytorch = _imported("gpytorch")
 
     C, M, D = start.Z.shape
     classes = torch.Size([C])
@@ -172,3 +174,10 @@ def _robust_max_model(start: Start, n_rows: int, dtype: str) -> Any:
 
 def _chunks(X: Array) -> Iterator[Array]:
     return (X[first : first + CHUNK] for first in range(0, len(X), CHUNK))
+
+
+def _imported(name: str) -> Any:
+    """A rival; what it uses that is deprecated is no concern of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return importlib.import_module(name)

@@ -4,15 +4,26 @@ import click
 
 from cavity.cli.bench import bench
 from cavity.cli.demo import demo
+from cavity.cli.evaluate import evaluate
+from cavity.cli.fit import fit
+from cavity.cli.output import Commands
+from cavity.cli.predict import predict
+from cavity.cli.report import report
 from cavity.cli.reproduce import reproduce
 
 
-@click.group()
+@click.group(cls=Commands)
 @click.version_option(package_name="cavity")
 def main() -> None:
-    """Gaussian process classification with probabilities you can trust."""
+    """Gaussian process classification with probabilities you can trust.
+
+    \b
+    From a file to a report:
+      cavity fit data.csv --target label -o model.cavity
+      cavity predict model.cavity new.csv -o predictions.csv
+      cavity report model.cavity data.csv -o report.html
+    """
 
 
-main.add_command(bench)
-main.add_command(demo)
-main.add_command(reproduce)
+for command in (bench, demo, evaluate, fit, predict, report, reproduce):
+    main.add_command(command)

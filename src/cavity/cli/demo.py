@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,19 +21,26 @@ from cavity.report.scores import scores
 from cavity.report.text import images, table
 
 SHOWN = 5
+SIDE = 8  # pixels
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="Of the split and of every model.")
-def demo(seed: int) -> None:
-    """Fit scikit-learn's digits with SEP and EP and compare with two baselines.
+@click.option("--out", default="demo", show_default=True, type=FOLDER, help="Where the report and the model go.")
+@click.option("--files", type=FOLDER, help="Only write the rows into this folder: digits-train.csv, digits-test.csv.")
+def demo(seed: int, out: Path, files: Path | None) -> None:
+    """Fit scikit-learn's digits with SEP and EP, compare with two baselines, write a report.
 
-    Example: cavity demo --seed 1
+    Example: cavity demo --seed 1, or cavity demo --files . for rows to try the other commands on
     """
     digits = load("digits")
-    X_train, X_test, y_train, y_test = train_test_split(
+    X_train, X_test, y_train, y_test = split = train_test_split(
         digits.X, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
     )
+    if files is not None:
+        _write_rows(split, files)
+        return
     click.echo(f"digits: {len(X_train)} images to learn from, {len(X_test)} to test on, 10 classes\n")
     models = _models(seed)
     rows = []
@@ -45,6 +53,29 @@ def demo(seed: int) -> None:
     click.echo("\n" + table(["", "error", "NLL", "Brier", "calibration error", "fit"], rows))
     click.echo("\nNLL, Brier and calibration error judge the probabilities; lower is better.")
     _show_least_sure(models["cavity SEP"], X_test, y_test)
+    _leave(models["cavity EP"], split, out)
+
+
+def _write_rows(split: Any, folder: Path) -> None:
+    """As tables that the other commands read."""
+    X_train, X_test, y_train, y_test = split
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"pixel_{row}_{column}" for row in range(SIDE) for column in range(SIDE)]
+    for name, X, y in (("train", X_train, y_train), ("test", X_test, y_test)):
+        path = folder / f"digits-{name}.csv"
+        np.savetxt(path, np.column_stack([X, y]), "%g", ",", header=",".join([*names, "digit"]), comments="")
+        click.echo(f"{path}: {len(y)} images, 64 pixels each, and the column digit")
+
+
+def _leave(model: GPClassifier, split: Any, folder: Path) -> None:
+    """The model and a report of it, to keep."""
+    X_train, X_test, y_train, y_test = split
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save(folder / "digits.cavity")
+    report = model.report(X_test, y_test, train=(X_train, y_train), title="Handwritten digits")
+    report.save(folder / "report.html")
+    click.echo(f"\n{folder / 'report.html'} says how far to trust cavity EP; open it in a browser.")
+    click.echo(f"{folder / 'digits.cavity'} is the model: cavity.load reads it.")
 
 
 def _models(seed: int) -> dict[str, Any]:
@@ -67,7 +98,7 @@ def _show_least_sure(model: GPClassifier, X: NDArray[np.float64], y: NDArray[Any
     rows = np.argsort(unsure.total)[::-1][:SHOWN]
     p = model.predict_proba(X[rows])
     click.echo("\nThe test images that cavity is least sure of:\n")
-    click.echo(images(X[rows].reshape(-1, 8, 8), [_caption(*c) for c in zip(y[rows], p, strict=True)]))
+    click.echo(images(X[rows].reshape(-1, SIDE, SIDE), [_caption(*c) for c in zip(y[rows], p, strict=True)]))
 
 
 def _caption(label: Any, p: NDArray[np.float64]) -> list[str]:

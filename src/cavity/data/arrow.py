@@ -26,11 +26,8 @@ class Columns(NamedTuple):
 
 
 def arrow(module: str = "pyarrow") -> Any:
-    """A module of pyarrow, which is not installed with cavity."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ImportError("Parquet and CSV files are read with pyarrow: pip install 'cavity[data]'") from None
+    """A module of pyarrow, which takes a while to import: where a file is read, and not before."""
+    return importlib.import_module(module)
 
 
 def choose(schema: Any, target: str | None, features: Sequence[str] | None, file: str) -> Columns:

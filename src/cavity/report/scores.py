@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cavity.calibration import bins_of
+
 BINS = 15
 
 
@@ -48,7 +50,5 @@ def scores(y: ArrayLike, log_proba: ArrayLike, classes: ArrayLike) -> Scores:
 
 def calibration_error(confidence: NDArray[np.float64], is_right: NDArray[np.bool_], bins: int = BINS) -> float:
     """Mean distance between confidence and accuracy over bins of equally many rows."""
-    order = np.argsort(confidence, kind="stable")
-    groups = [group for group in np.array_split(order, min(bins, len(order))) if len(group)]
-    gaps = [len(group) * abs(confidence[group].mean() - is_right[group].mean()) for group in groups]
-    return float(sum(gaps) / len(order))
+    gaps = [abs((confidence[rows] - is_right[rows]).sum()) for rows in bins_of(confidence, bins)]
+    return float(sum(gaps) / len(confidence))

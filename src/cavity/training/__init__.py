@@ -1,7 +1,7 @@
 """Training: the loop, its optimisers, its stopping rules and its history."""
 
 from cavity.training.course import Course, Keeper
-from cavity.training.history import History, Record, Watch
+from cavity.training.history import History, Record, Stop, Watch
 from cavity.training.hyper import HyperPrior, Model
 from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import Trainer
@@ -22,6 +22,7 @@ __all__ = [
     "Optimiser",
     "Plan",
     "Record",
+    "Stop",
     "Stream",
     "Trained",
     "Trainer",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -16,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
+
+from cavity import tensorfile
+from cavity.tensorfile import digest, is_full, separate
 
 FORMAT = 1
 RECORD, DIGEST = "cavity", "digest"  # the keys of the metadata
 NAME = re.compile(r"step-(\d{12,})\.part-(\d+)-of-(\d+)\.safetensors(\.tmp)?")
-FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_SHOWN = 10
 ABSENT = object()
 
@@ -55,7 +53,7 @@ class Saved:
         with self._open(part) as file:
             names, metadata = file.keys(), _metadata(file)
             tensors = {name: file.get_tensor(name).clone() for name in names}
-            if metadata[DIGEST] != _digest(metadata[RECORD], tensors):
+            if metadata[DIGEST] != digest(metadata[RECORD], tensors):
                 raise ValueError("its checksum is wrong")
             if json.loads(metadata[RECORD])["place"] != [self.step, part, self.parts]:
                 raise ValueError("it was written under another name")
@@ -78,6 +76,7 @@ class Checkpoints:
         folder: made where it does not exist; that it can be written is checked at once.
         keep: how many complete checkpoints to keep.
 
+    >>> import torch
     >>> checkpoints = Checkpoints(tempfile.mkdtemp())
     >>> checkpoints.save(12, {"w": torch.ones(2)}, {"epoch": 3})
     >>> saved = checkpoints.latest()
@@ -109,9 +108,10 @@ class Checkpoints:
         if step < 0 or not 0 <= part < parts:
             raise ValueError(f"step={step}, part={part}, parts={parts}: want step >= 0 and 0 <= part < parts")
         record = json.dumps({"format": FORMAT, "place": [step, part, parts], "meta": meta})
-        tensors = _separate(tensors)
+        tensors, path = separate(tensors), self.folder / _name(step, part, parts)
         with self._explained(f"the checkpoint of step {step} cannot be saved"):
-            _write(self.folder / _name(step, part, parts), tensors, {RECORD: record, DIGEST: _digest(record, tensors)})
+            metadata = {RECORD: record, DIGEST: digest(record, tensors)}
+            tensorfile.save(path, tensors, metadata, path.with_name(f"{path.name}.tmp"))
             if part == 0:
                 self._tidy(step)
 
@@ -196,45 +196,11 @@ def _name(step: int, part: int, parts: int) -> str:
     return f"step-{step:012d}.part-{part}-of-{parts}.safetensors"
 
 
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """The name appears only when all is on the disk."""
-    folder = path.with_name(f"{path.name}.tmp")  # the library writes to a name of its own choice first
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        save_file(tensors, folder / path.name, metadata)
-        (folder / path.name).chmod(folder.stat().st_mode & 0o666)  # the library lets only the owner read
-        _sync(folder / path.name, os.O_RDWR)
-        os.replace(folder / path.name, path)
-        if os.name != "nt":  # Windows cannot, and need not
-            _sync(path.parent, os.O_RDONLY)
-    except KeyError as error:  # all that the library says of a dtype unknown to it
-        raise TypeError(f"tensors: {error} cannot be saved; convert it first") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync(path: Path, flags: int) -> None:
-    """Wait until it is on the disk."""
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, each in memory of its own, as the format wants them."""
-    found = {name: x.detach().resolve_conj().resolve_neg().cpu().contiguous() for name, x in tensors.items()}
-    owners = Counter(x.untyped_storage().data_ptr() for x in found.values())
-    return {name: x.clone() if owners[x.untyped_storage().data_ptr()] > 1 else x for name, x in found.items()}
 
 
 def _metadata(file: Any) -> dict[str, str]:
@@ -246,19 +212,10 @@ def _metadata(file: Any) -> dict[str, str]:
     return found
 
 
-def _digest(record: str, tensors: dict[str, Tensor]) -> str:
-    found = hashlib.blake2b(record.encode(), digest_size=16)
-    for name, x in sorted(tensors.items()):
-        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        found.update(x.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
 def _remedy(error: Exception) -> str:
-    code = getattr(error, "errno", None)
-    if code in FULL or any(f"(os error {full})" in str(error) for full in FULL):
+    if is_full(error):
         return "The disk is full: free some space, or give another folder"
-    if code in (errno.EEXIST, errno.ENOTDIR):
+    if getattr(error, "errno", None) in (errno.EEXIST, errno.ENOTDIR):
         return "There is a file of that name: give another folder"
     if "header too large" in str(error):
         return "meta is too large: put what is long into tensors"

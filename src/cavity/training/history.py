@@ -6,13 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from cavity.ranks import ALONE, Ranks
 
 Record = dict[str, Any]
 
 WINDOW = 10
+STOPPED = "stopped"
+
+
+@runtime_checkable
+class Stop(Protocol):
+    """What asks training to end after the step at hand, such as a `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """Whether it asks."""
 
 
 @dataclass
@@ -22,6 +31,7 @@ class Clock:
     max_epochs: int
     max_seconds: float | None
     ranks: Ranks = ALONE
+    stop: Stop | None = None
     started: float = field(default_factory=time.perf_counter)
 
     def seconds(self) -> float:
@@ -38,8 +48,16 @@ class Clock:
         return max(epochs / max(self.max_epochs, 1), by_time)
 
     def is_over(self) -> bool:
+        """Whether `max_seconds` have passed, or training is asked to stop."""
+        return self.is_late() or self.is_stopped()
+
+    def is_late(self) -> bool:
         """Whether `max_seconds` have passed."""
         return self.max_seconds is not None and self.agreed() >= self.max_seconds
+
+    def is_stopped(self) -> bool:
+        """Whether training is asked to stop, on any rank."""
+        return self.stop is not None and self.ranks.largest(float(self.stop.is_set())) > 0.0
 
     def go_on_from(self, seconds: float) -> None:
         """So many have passed already."""

@@ -21,7 +21,7 @@ from cavity.numerics.linalg import FactorisationError
 from cavity.ranks import ALONE
 from cavity.training.course import Course, Keeper
 from cavity.training.fixed_point import fixed_point
-from cavity.training.history import Clock, History, Record, Watch
+from cavity.training.history import STOPPED, Clock, History, Record, Stop, Watch
 from cavity.training.hyper import HyperPrior, Model, Q
 from cavity.training.optimisers import Adam, Optimiser
 from cavity.training.plan import Plan, Trained, TrainingError
@@ -46,11 +46,12 @@ class Trainer:
         report: Callable[[Record], None] | None = None,
         watch: Watch | None = None,
         keeper: Keeper | None = None,
+        stop: Stop | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
         self.ranks, self.keeper = method.ranks, keeper
-        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.ranks)
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.ranks, stop)
         self.failures, self.scale, self.renewed = 0, 1.0, -1
         self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.own_weight.sum())
@@ -70,11 +71,13 @@ class Trainer:
             self.keeper.resume(self, course, optimiser)
         while not course.is_done:
             objective = self.epoch(course, optimiser)
+            if self.clock.is_stopped():
+                break  # and a checkpoint goes on from the middle of the epoch
             course.next_epoch()
             if objective is not None:
                 self.note(course.epoch, objective, optimiser.size())
             settled = self.history.has_settled(self.plan.tol * self._rows_weight)
-            course.is_done = settled or course.epoch >= self.plan.max_epochs or self.clock.is_over()
+            course.is_done = settled or course.epoch >= self.plan.max_epochs or self.clock.is_late()
         for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
             if not course.has_moved and not self.clock.is_over():
                 course.epoch -= 1
@@ -107,6 +110,8 @@ class Trainer:
     def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
         """The fixed point at the last θ, if the plan asks for it, and q(u) there."""
         theta = theta.detach()
+        if self.clock.is_stopped() and self.history.last_event() != STOPPED:
+            self.note(epochs, None, 0.0, STOPPED)
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)

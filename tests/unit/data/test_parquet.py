@@ -4,7 +4,6 @@ import datetime
 import decimal
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -275,16 +274,6 @@ def test_a_file_that_has_changed_is_refused(folder, changed):
     pq.write_table(pa.table(rows_of(n, 2)), folder / "part-2.parquet", row_group_size=size)
     with pytest.raises(ValueError, match=r"part-2\.parquet: .*has changed"):
         read_all(source)
-
-
-def test_without_pyarrow_the_extra_is_named(folder, monkeypatch):
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"cavity\[data\]"):
-        Parquet(folder)
-
-
-# --- Memory and identity ---
 
 
 def test_fewer_lanes_where_reading_takes_much_memory(tmp_path):

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from cavity import tensorfile
 from cavity.training import checkpoint
 from cavity.training.checkpoint import CheckpointError, Checkpoints, check_same, differences
 
@@ -294,7 +295,7 @@ FULL_DISK = [
     (os, "fsync", OSError(errno.ENOSPC, "No space left on device")),
     (os, "replace", OSError(errno.ENOSPC, "No space left on device")),
     (os, "fsync", OSError(errno.EDQUOT, "Disk quota exceeded")),
-    (checkpoint, "save_file", SafetensorError("Error while serializing: I/O error: full (os error 28)")),
+    (tensorfile, "save_file", SafetensorError("Error while serializing: I/O error: full (os error 28)")),
 ]
 
 
@@ -381,6 +382,7 @@ def test_trying_the_folder_leaves_nothing_there(tmp_path):
 # One process that forks the others, so that the imports are paid once.
 PRELUDE = """
 import os, random, shutil, signal, sys, time, torch
+from cavity import tensorfile
 from cavity.training import checkpoint
 from cavity.training.checkpoint import Checkpoints
 
@@ -440,7 +442,8 @@ def trace(frame, event, value):
     lines -= event == "line"
     if lines < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return trace if frame.f_code.co_filename in (checkpoint.__file__, shutil.__file__) else None
+    files = checkpoint.__file__, tensorfile.__file__, shutil.__file__
+    return trace if frame.f_code.co_filename in files else None
 
 def write(step):
     checkpoints = Checkpoints(folder, keep=1)

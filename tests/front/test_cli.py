@@ -1,0 +1,502 @@
+"""The commands as people type them: from a file to a model, predictions, scores and a report."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_iris
+
+import cavity
+from cavity import GPClassifier
+from cavity.cli import files, main
+from cavity.report.scores import scores
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+IRIS = load_iris()
+NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+SPECIES = IRIS.target_names[IRIS.target]
+QUICK = ["--method", "sep", "--batch-size", 40, "--epochs", 8, "--inducing", 8]
+
+
+def run(*arguments, code=0):
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert found.exit_code == code, found.output
+    return found
+
+
+def fails(*arguments, code=1):
+    """The one line of the error."""
+    found = run(*arguments, code=code)
+    assert found.stdout == ""
+    lines = [line for line in found.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in found.output
+    return lines[0]
+
+
+def write(path, columns):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def iris(places=slice(None), **more):
+    """Some of the rows by column; what is given besides comes first."""
+    return more | dict(zip(NAMES, IRIS.data[places].T.tolist(), strict=True)) | {"species": SPECIES[places].tolist()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Rows with an id, a date and a text, and a model of them."""
+    path = tmp_path_factory.mktemp("iris")
+    write(path / "iris.csv", iris(id=[f"plant {i}" for i in range(150)], when=["2020-02-03"] * 150))
+    write(path / "new.csv", iris(slice(0, 150, 10)))
+    run("fit", path / "iris.csv", "--target", "species", "-o", path / "iris.cavity", *QUICK)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return folder / "iris.cavity"
+
+
+def read_csv(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- fit ---
+
+
+def test_a_fit_says_what_it_used_and_how_good_it_is(folder, tmp_path):
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert "left out: id (text), when (dates)" in found.stderr
+    assert "150 rows, 4 features, 3 labels in 'species'" in found.stdout
+    assert "120 rows to learn from, 30 held out" in found.stdout
+    assert "On the 30 rows held out" in found.stdout
+    assert "calibration error" in found.stdout
+    assert "\r" not in found.output
+    assert "epoch 8 of 8" in found.stderr
+
+
+def test_the_scores_kept_with_a_model_are_those_of_the_rows_held_out(folder, model):
+    kept = cavity.load(model).metrics_
+    assert kept["target"] == "species"
+    assert kept["holdout"]["share"] == 0.2
+    assert kept["holdout"]["rows"] == 30
+    again = json.loads(run("evaluate", model, folder / "iris.csv", "--json").stdout)
+    assert again["which"] == "held out"
+    assert again["rows"] == 30
+    for name, value in again["scores"].items():
+        assert value == pytest.approx(kept[name], rel=1e-9)
+
+
+def test_json_is_all_that_stdout_has(folder, tmp_path):
+    out = tmp_path / "m.cavity"
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", out, "--json", *QUICK)
+    told = json.loads(found.stdout)
+    assert told["model"] == str(out)
+    assert (told["rows"], told["held_out"], told["dropped_rows"]) == (120, 30, 0)
+    assert told["features"] == NAMES
+    assert told["left_out"] == {"id": "text", "when": "dates"}
+    assert told["classes"] == sorted(set(SPECIES))
+    assert told["epochs"] == 8
+    assert told["stopped"] is False
+    assert 0 <= told["scores"]["error"] < 0.2
+    assert any("left out" in note for note in told["notes"])
+
+
+def test_quiet_prints_nothing(folder, tmp_path):
+    out = tmp_path / "m.cavity"
+    assert run("fit", folder / "iris.csv", "--target", "species", "-o", out, "--quiet", *QUICK).output == ""
+    assert out.exists()
+
+
+def test_the_options_reach_the_classifier(folder, tmp_path):
+    out = tmp_path / "m.cavity"
+    given = {"method": "sep", "kernel": "matern52", "scaling": "quantile", "class-weight": "balanced", "seed": 7,
+             "inducing": 0.1, "epochs": 3, "batch-size": 40, "seconds": 50, "device": "cpu",
+             "checkpoint": tmp_path / "kept"}  # fmt: skip
+    options = [text for name, value in given.items() for text in (f"--{name}", value)]
+    run(
+        "fit", folder / "iris.csv", "--target", "species", "-o", out, "--features", "petal length,petal width", *options
+    )
+    found = cavity.load(out).get_params()
+    assert (found["method"], found["scaling"], found["class_weight"]) == ("sep", "quantile", "balanced")
+    assert (found["random_state"], found["n_inducing"], found["max_epochs"]) == (7, 0.1, 3)
+    assert (found["batch_size"], found["max_seconds"]) == (40, 50.0)
+    assert type(found["kernel"]).__name__ == "Matern52"
+    assert list(cavity.load(out).feature_names_in_) == ["petal length", "petal width"]
+    assert list((tmp_path / "kept").iterdir())
+
+
+def test_no_holdout_learns_from_all_rows_and_evaluate_warns(folder, tmp_path):
+    out = tmp_path / "m.cavity"
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", out, "--holdout", 0, *QUICK)
+    assert "held out" not in found.stdout
+    assert sum(cavity.load(out).training_["class_counts"]) == 150
+    told = run("evaluate", out, folder / "iris.csv")
+    assert "has learned from these very rows" in told.stderr
+    assert "on 150 rows" in told.stdout
+
+
+def test_two_fits_with_one_seed_are_the_same_model_and_another_seed_holds_out_others(folder, tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / name, "--seed", seed, *QUICK)
+    a, b, c = (cavity.load(tmp_path / name) for name in "abc")
+    assert np.array_equal(a.predict_proba(pa.table(inputs())), b.predict_proba(pa.table(inputs())))
+    assert a.training_["digest"] != c.training_["digest"]
+
+
+def inputs(places=slice(None)):
+    return {name: IRIS.data[places, j] for j, name in enumerate(NAMES)}
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [True, False], ["no", "yes, well"], [1.0, 2.0], [-1, 1]])
+def test_labels_may_be_of_any_kind(labels, tmp_path):
+    places = slice(50, 150)
+    y = [labels[k - 1] for k in IRIS.target[places]]
+    data = write(tmp_path / "two.csv", {"w": IRIS.data[places, 3].tolist(), "y": y})
+    run("fit", data, "--target", "y", "-o", tmp_path / "m.cavity", *QUICK)
+    run("predict", tmp_path / "m.cavity", data, "-o", tmp_path / "p.parquet")
+    table = pq.read_table(tmp_path / "p.parquet")
+    said = table["prediction"].to_pylist()
+    assert np.mean([a == b for a, b in zip(said, y, strict=True)]) > 0.9
+    assert table.column_names[1:] == [f"p_{label}" for label in cavity.load(tmp_path / "m.cavity").classes_.tolist()]
+    assert json.loads(run("evaluate", tmp_path / "m.cavity", data, "--json").stdout)["scores"]["error"] < 0.2
+
+
+def test_parquet_in_a_folder_by_a_pattern_and_as_several_files_is_the_same_as_one_csv(folder, tmp_path):
+    table = pa.table(iris())
+    (tmp_path / "parts").mkdir()
+    for k in range(3):
+        pq.write_table(table.slice(50 * k, 50), tmp_path / "parts" / f"part-{k}.parquet")
+    ways = [[tmp_path / "parts"], [tmp_path / "parts" / "part-*.parquet"], sorted((tmp_path / "parts").iterdir())]
+    for given in ways:
+        run("fit", *given, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+        assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(folder / "iris.cavity").training_
+
+
+def test_a_row_counter_is_pointed_out(tmp_path):
+    data = write(tmp_path / "rows.csv", iris(number=list(range(150))))
+    found = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert "'number' only counts the rows; leave it out with --drop" in found.stderr
+    again = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", "--drop", "number", *QUICK)
+    assert "only counts" not in again.stderr
+    assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
+
+
+# --- what cannot be used ---
+
+
+def test_a_missing_value_is_named_and_such_rows_can_be_left_out(tmp_path):
+    columns = iris()
+    columns["petal width"][16] = ""
+    columns["species"][140] = ""
+    data, out = write(tmp_path / "gaps.csv", columns), tmp_path / "m.cavity"
+    error = fails("fit", data, "--target", "species", "-o", out)
+    assert "column 'petal width' has no value in row 17 (2 rows have gaps)" in error
+    assert "--drop-missing" in error
+    told = json.loads(run("fit", data, "--target", "species", "-o", out, "--drop-missing", "--json", *QUICK).stdout)
+    assert (told["rows"] + told["held_out"], told["dropped_rows"]) == (148, 2)
+    assert "row 17" in fails("predict", out, data, "-o", tmp_path / "p.csv")
+    assert not (tmp_path / "p.csv").exists()
+    run("predict", out, data, "-o", tmp_path / "p.csv", "--drop-missing")
+    assert len(read_csv(tmp_path / "p.csv")) == 149  # a label is not needed
+
+
+WRONG = {
+    "a target that is not there": (["--target", "specie"], "there is no column 'specie'; is 'species' meant?"),
+    "a feature that is not there": (["--target", "species", "--features", "color"], "no column 'color'; there are"),
+    "a feature of text": (["--target", "species", "--features", "id"], "column 'id' holds text"),
+    "the target as a feature": (["--target", "species", "--features", "species"], "'species' is named as a feature"),
+    "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "no column of numbers is left"),
+    "amounts": (["--target", "petal width"], "holds amounts such as 0.2"),
+    "a label for every row": (["--target", "id"], "150 different labels in 150 rows"),
+    "one label": (["--target", "when"], "one label only, 2020-02-03"),
+    "a device": (["--target", "species", "--device", "abacus"], "device='abacus' cannot be used"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_used_is_named_in_one_line(case, folder, tmp_path):
+    options, message = WRONG[case]
+    assert message in run_error(folder / "iris.csv", options, tmp_path / "m.cavity")
+    assert not (tmp_path / "m.cavity").exists()
+
+
+def run_error(data, options, out):
+    found = run("fit", data, *options, "-o", out, code=1)
+    assert "Traceback" not in found.output
+    return found.stderr
+
+
+def test_files_that_cannot_be_read_are_named(folder, model, tmp_path):
+    out = ["--target", "species", "-o", tmp_path / "m.cavity"]
+    assert "iris.csv meant?" in fails("fit", folder / "iris.cvs", *out)
+    (tmp_path / "sheet.xlsx").write_bytes(b"PK")
+    assert "must end in .csv" in fails("fit", tmp_path / "sheet.xlsx", *out)
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1....")
+    assert "torn.parquet cannot be read as Parquet" in fails("fit", tmp_path / "torn.parquet", *out)
+    (tmp_path / "empty.csv").write_text("")
+    assert "empty.csv" in fails("fit", tmp_path / "empty.csv", *out)
+    (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2,y,z\n")
+    assert "ragged.csv" in fails("fit", tmp_path / "ragged.csv", *out)
+    assert "there is no such file" in fails("evaluate", tmp_path / "none.cavity", folder / "iris.csv")
+    (tmp_path / "torn.cavity").write_bytes(model.read_bytes()[:-100])
+    assert "torn.cavity" in fails("predict", tmp_path / "torn.cavity", folder / "iris.csv", "-o", tmp_path / "p.csv")
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_training(folder, tmp_path):
+    assert "there is no folder" in fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "no" / "m")
+    assert "is a folder" in fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "x.csv"],
+        ["fit", "x.csv", "--target", "y", "-o", "m", "--method", "magic"],
+        ["fit", "x.csv", "--target", "y", "-o", "m", "--inducing", "many"],
+        ["fit", "x.csv", "--target", "y", "-o", "m", "--batch-size", "0.5"],
+        ["fit", "x.csv", "--target", "y", "-o", "m", "--resume"],
+        ["fit", "x.csv", "--target", "y", "-o", "m", "--holdout", "1"],
+        ["predict", "m", "x.csv", "-o", "-", "--json"],
+        ["predict", "m", "x.csv", "-o", "folder/", "--keep", "id"],
+        ["conjure"],
+    ],
+)
+def test_wrong_usage_ends_with_two(arguments):
+    assert "Usage" in run(*arguments, code=2).stderr
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report"])
+def test_help_has_an_example(command):
+    assert f"  cavity {command} " in run(command, "--help").stdout
+
+
+# --- predict ---
+
+
+def test_predictions_are_those_of_the_model_in_any_order_of_columns(model, tmp_path):
+    some, ids = slice(0, 150, 6), [f"0{i}" for i in range(25)]
+    data = write(tmp_path / "turned.csv", dict(reversed(iris(some, id=ids).items())))
+    run("predict", model, data, "-o", tmp_path / "p.csv", "--keep", "id", "--uncertainty")
+    found, expected, X = read_csv(tmp_path / "p.csv"), cavity.load(model), pa.table(inputs(some))
+    assert [row["id"] for row in found] == ids
+    assert [row["prediction"] for row in found] == expected.predict(X).tolist()
+    p = np.array([[float(row[f"p_{label}"]) for label in expected.classes_] for row in found])
+    np.testing.assert_allclose(p, expected.predict_proba(X), rtol=0, atol=1e-12)
+    unsure = np.array([[float(row[name]) for row in found] for name in ("total", "aleatoric", "epistemic")])
+    np.testing.assert_allclose(unsure, expected.uncertainty(X), atol=1e-10)
+
+
+def test_parquet_a_folder_and_stdout_say_the_same(folder, model, tmp_path):
+    run("predict", model, folder / "new.csv", "-o", tmp_path / "p.parquet")
+    run("predict", model, folder / "new.csv", "-o", f"{tmp_path}/parts/")
+    printed = run("predict", model, folder / "new.csv", "-o", "-").stdout
+    one, parts = pq.read_table(tmp_path / "p.parquet"), pq.read_table(tmp_path / "parts")
+    assert parts.drop_columns(["row"]).equals(one)
+    rows = list(csv.DictReader(printed.splitlines()))
+    assert list(rows[0]) == one.column_names
+    assert [float(row["p_setosa"]) for row in rows] == one["p_setosa"].to_pylist()
+
+
+def test_rows_in_many_blocks_come_out_in_their_order(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("cavity.data.csv_stream.BLOCK_BYTES", 700)
+    data = write(tmp_path / "rows.csv", iris(number=list(range(150))))
+    run("predict", model, data, "-o", tmp_path / "p.csv", "--keep", "number")
+    found = read_csv(tmp_path / "p.csv")
+    assert [row["number"] for row in found] == [str(i) for i in range(150)]
+    assert [row["prediction"] for row in found] == cavity.load(model).predict(pa.table(inputs())).tolist()
+
+
+def test_a_feature_that_lacks_is_named(model, tmp_path):
+    columns = iris()
+    del columns["petal width"]
+    data = write(tmp_path / "less.csv", columns)
+    assert "no column 'petal width'" in fails("predict", model, data, "-o", tmp_path / "p.csv")
+    del columns["petal length"]
+    data = write(tmp_path / "less.csv", columns)
+    assert "2 of the 4 columns" in fails("predict", model, data, "-o", tmp_path / "p.csv")
+
+
+def test_a_model_without_names_takes_the_columns_of_numbers(tmp_path):
+    GPClassifier(max_epochs=2, n_inducing=5, calibrate=False).fit(IRIS.data, IRIS.target).save(tmp_path / "m.cavity")
+    data = write(tmp_path / "iris.csv", iris(note=["x"] * 150))
+    run("predict", tmp_path / "m.cavity", data, "-o", tmp_path / "p.csv")
+    assert len(read_csv(tmp_path / "p.csv")) == 150
+    assert "name it with --target" in fails("evaluate", tmp_path / "m.cavity", data)
+    write(tmp_path / "more.csv", iris(extra=[1.5] * 150))
+    assert "5 columns of numbers" in fails(
+        "predict", tmp_path / "m.cavity", tmp_path / "more.csv", "-o", tmp_path / "q.csv"
+    )
+
+
+def test_data_is_not_overwritten_and_endings_are_checked(folder, model, tmp_path):
+    before = (folder / "new.csv").read_bytes()
+    assert "is where the data is" in fails("predict", model, folder / "new.csv", "-o", folder / "new.csv")
+    assert (folder / "new.csv").read_bytes() == before
+    assert "must end in .csv or .parquet" in fails("predict", model, folder / "new.csv", "-o", tmp_path / "p.txt")
+    assert list(tmp_path.iterdir()) == []
+    assert "written already" in fails(
+        "predict", model, folder / "new.csv", "-o", tmp_path / "p.csv", "--keep", "species,species"
+    )
+
+
+# --- evaluate ---
+
+
+def test_scores_are_those_of_the_library_and_every_label_has_a_line(folder, model):
+    told = json.loads(run("evaluate", model, folder / "new.csv", "--json").stdout)
+    found = cavity.load(model)
+    places = slice(0, 150, 10)
+    expected = scores(SPECIES[places], found.predict_log_proba(pa.table(inputs(places))), found.classes_)
+    assert told["which"] == "new"
+    for name, value in expected._asdict().items():
+        assert told["scores"][name] == pytest.approx(value, abs=1e-9)
+    assert [one["label"] for one in told["classes"]] == found.classes_.tolist()
+    assert [one["rows"] for one in told["classes"]] == [5, 5, 5]
+    shown = run("evaluate", model, folder / "new.csv").stdout
+    assert all(label in shown for label in found.classes_)
+
+
+def test_the_same_rows_are_known_again_sorted_and_as_parquet(model, tmp_path):
+    order = np.random.default_rng(0).permutation(150)
+    pq.write_table(pa.table(iris(order)), tmp_path / "shuffled.parquet")
+    told = json.loads(run("evaluate", model, tmp_path / "shuffled.parquet", "--json").stdout)
+    assert (told["which"], told["rows"]) == ("held out", 30)
+    kept = cavity.load(model).metrics_
+    assert told["scores"]["nll"] == pytest.approx(kept["nll"], rel=1e-9)
+
+
+def test_a_label_that_the_model_does_not_know_is_named(model, tmp_path):
+    columns = iris(slice(0, 9))
+    columns["species"][4] = "tulip"
+    data = write(tmp_path / "odd.csv", columns)
+    assert "row 5: the model does not know the label 'tulip'" in fails("evaluate", model, data)
+
+
+# --- report ---
+
+
+def test_a_report_of_the_training_file_is_about_the_rows_held_out(folder, model, tmp_path):
+    found = run("report", model, folder / "iris.csv", "-o", tmp_path / "report.html", "--title", "Three flowers")
+    assert "only the 30 rows that it has not learned from are used" in found.stderr
+    assert "a report on 30 rows" in found.stdout
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Three flowers" in page
+
+
+def test_a_report_of_other_rows_takes_the_training_file_for_its_baselines(folder, model, tmp_path):
+    told = run("report", model, folder / "new.csv", "--train", folder / "iris.csv", "-o", tmp_path / "r.html", "--json")
+    assert json.loads(told.stdout)["rows"] == 15
+    assert json.loads(told.stdout)["which"] == "new"
+    assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+# --- large files ---
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(files, "available_bytes", lambda device: 10_000)
+
+
+def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
+    pq.write_table(pa.table(iris()), tmp_path / "iris.parquet")
+    out = tmp_path / "m.cavity"
+    found = run("fit", tmp_path / "iris.parquet", "--target", "species", "-o", out, *QUICK)
+    assert "no rows are held out" in found.stderr
+    assert sum(cavity.load(out).training_["class_counts"]) == 150
+    told = json.loads(run("evaluate", out, tmp_path / "iris.parquet", "--json").stdout)
+    assert told["which"] == "learned from"
+    assert told["rows"] == 150
+    told = json.loads(run("evaluate", out, folder / "iris.csv", "--json").stdout)
+    assert told["which"] == "new"
+    assert "cannot be used" in fails(
+        "fit", tmp_path / "iris.parquet", "--target", "species", "-o", out, "--holdout", 0.5
+    )
+    assert "give a sample" in fails("report", out, tmp_path / "iris.parquet", "-o", tmp_path / "r.html")
+
+
+# --- Ctrl-C ---
+
+
+ENDLESS = """
+from cavity import front
+from cavity.training.history import Clock, History
+History.has_settled = lambda self, tol: False
+front.NOW_AND_THEN = 0.0  # a line an epoch
+{more}
+from cavity.cli import main
+main()
+"""
+
+
+def start_endless(folder, more=""):
+    """A fit that goes on until it is stopped, and has begun."""
+    data = write(folder / "iris.csv", iris())
+    options = ["--target", "species", "-o", folder / "m.cavity", "--epochs", 10**7, "--inducing", 5, "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS.format(more=more), "fit", str(data), *map(str, options)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    wait_for("epoch 3 of", process)
+    return process
+
+
+def wait_for(text, process):
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(seen))
+
+
+def test_ctrl_c_stops_training_and_keeps_the_model(tmp_path):
+    process = start_endless(tmp_path)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "stopping after this step; again to leave at once" in err
+    told = json.loads(out)
+    assert told["stopped"] is True
+    assert told["epochs"] >= 3
+    assert told["scores"]["error"] < 0.5
+    found = cavity.load(tmp_path / "m.cavity")
+    assert found.metrics_["nll"] == told["scores"]["nll"]
+    assert found.predict(pa.table(inputs())).shape == (150,)
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_writes_nothing(tmp_path):
+    process = start_endless(tmp_path, more="Clock.is_stopped = lambda self: False  # a step that takes forever")
+    process.send_signal(signal.SIGINT)
+    wait_for("stopping after this step", process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["iris.csv"]
+
+
+def test_ctrl_c_before_there_is_anything_to_keep_ends_with_130(folder, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cavity.cli.learning.read_rows", interrupted)
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", code=130)
+    assert "Traceback" not in found.output
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,179 @@
+"""The documentation: every block of code runs, every command parses, the site builds with no warning or network."""
+
+import doctest
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from cavity.cli import main
+from tests import pages
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+READ = ["README.md", *DOCS]
+BESIDE = ["CONTRIBUTING.md", "benchmarks/README.md", *(f"experiments/{path.parent.name}/README.md" for path in
+          sorted((ROOT / "experiments").glob("*/README.md")))]  # fmt: skip
+NEEDS = {"docs/migrate/gpytorch.md": "gpytorch"}
+GALLERY = "docs/gallery/"  # its pages are made by running them, which tests/front/test_gallery.py repeats
+SLOW = {"README.md", "docs/command-line.md"}  # whole fits of digits
+LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
+    "docs/clusters.md": 3,  # a cluster, Ray, Spark
+    "docs/migrate/gpflow.md": 1,  # GPflow wants NumPy 1
+}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+IN_TEXT = re.compile(r"^    (cavity [a-z].*)$|`(cavity [a-z][^`]*)`", re.MULTILINE)
+STAND_INS = {"NAME": "uci", "N": "2"}
+LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
+TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
+
+
+def found(page):
+    return pages.blocks((ROOT / page).read_text())
+
+
+def sessions():
+    """Pages with something to run."""
+    for page in READ:
+        is_run = any(block.language in (*pages.PYTHON, *pages.COMMANDS) for block in found(page))
+        if is_run and not page.startswith(GALLERY):
+            yield pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+
+
+def test_how_blocks_are_found():
+    assert doctest.testmod(pages) == (0, 2)
+
+
+@pytest.mark.parametrize("page", list(sessions()))
+def test_the_code_of_a_page_runs(page, tmp_path):
+    if page in NEEDS and find_spec(NEEDS[page]) is None:
+        pytest.skip(f"needs {NEEDS[page]}")
+    pages.run(ROOT / page, tmp_path)
+
+
+@pytest.mark.parametrize("page", sorted(SLOW))
+def test_the_code_of_a_slow_page_compiles_and_its_commands_parse(page):
+    for block in found(page):
+        if block.language in pages.PYTHON:
+            compile(block.text, page, "exec")
+        elif block.language in pages.COMMANDS:
+            for line in pages.commands(block.text):
+                _parse(line)
+
+
+def _parse(line):
+    """As far as the options: nothing is run."""
+    program, name, *rest = shlex.split(line, comments=True)
+    assert program == "cavity"
+    assert name in main.commands
+    if rest and "--help" not in rest:
+        words = [STAND_INS.get(word, word) for word in rest[: rest.index(">") if ">" in rest else None]]
+        main.commands[name].make_context(name, words)
+
+
+def test_blocks_that_are_not_run_are_few_and_say_why():
+    left_out = [(page, block.left_out) for page in READ for block in found(page) if block.left_out is not None]
+    assert all(len(reason) > 5 for _, reason in left_out)
+    assert Counter(page for page, _ in left_out) == LEFT_OUT
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_block_says_what_it_is(page):
+    known = (*pages.PYTHON, *pages.COMMANDS, *pages.TEXT)
+    assert [block.line for block in found(page) if block.language not in known] == []
+
+
+@pytest.mark.parametrize("page", [*READ, *BESIDE])
+def test_commands_in_the_text_are_commands(page):
+    for match in IN_TEXT.finditer((ROOT / page).read_text()):
+        _parse(match[1] or match[2])
+
+
+@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi"])
+def test_the_code_column_of_a_method_names_code(method):
+    places = ["cavity.sites", "cavity.inducing", "cavity.numerics.quadrature", f"cavity.inference.{method}"]
+    modules = {place.rpartition(".")[2]: import_module(place) for place in places}
+    rows = [line for line in (ROOT / f"docs/methods/{method}.md").read_text().splitlines() if line.startswith("| ")]
+    named = [name for row in rows[1:] for name in re.findall(r"`([\w.]+)`", row.rsplit("|", 2)[1])]
+    assert len(named) > 3
+    assert [name for name in named if not _exists(name, modules)] == []
+
+
+def _exists(name, modules):
+    first, *rest = name.split(".")
+    starts = [modules[first]] if first in modules else [getattr(m, first, None) for m in modules.values()]
+    for part in rest:
+        starts = [getattr(start, part, None) for start in starts]
+    return any(start is not None for start in starts)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement of another program
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("INFO")]
+    assert (done.returncode, said) == (0, [])
+    return folder
+
+
+def test_the_pages_are_there(site):
+    written = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    from_docs = {page.removeprefix("docs/").removesuffix(".md") + ".html" for page in DOCS}
+    brought = {"changelog.html", "contributing.html", "benchmarks/index.html", "experiments/uci/index.html"}
+    assert from_docs | brought | {"source/inference/ep.html"} <= written
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        text = path.read_text()
+        assert LOADED.findall(text) == [], path
+        assert "mermaid" not in text  # for which the theme would fetch a program
+    for path in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", path.read_text()) == [], path
+
+
+def test_links_inside_the_site_lead_somewhere(site):
+    for path in site.rglob("*.html"):
+        if path.name != "404.html":  # its links start at the root of a server
+            links = {urldefrag(unquote(link))[0].partition("?")[0] for link in TARGET.findall(path.read_text())}
+            assert [link for link in sorted(links) if not (path.parent / link).exists()] == [], path
+            assert [link for link in links if link.endswith((".md", ".py"))] == [], path
+
+
+def test_code_stands_beside_the_equations(site):
+    text = re.sub(r"<[^>]+>", "", (site / "methods/ep.html").read_text())
+    assert "def new_site(tilted_omega" in text
+    assert "&lt;!-- code" not in text
+
+
+def test_search_works_from_a_folder_in_a_browser(site):
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("no Chromium here")
+    said = []
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(site.as_uri()) else said.append(request.url))
+        page.goto((site / "methods/ep.html").as_uri())
+        page.focus("input[name=query]")
+        page.get_by_text("Type to start searching").wait_for(state="attached")  # the index is read
+        page.keyboard.type("sharpness")
+        page.locator(".md-search-result__link").first.wait_for(state="attached")
+        browser.close()
+    assert said == []

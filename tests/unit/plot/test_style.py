@@ -1,0 +1,58 @@
+"""What all displays share."""
+
+import ast
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from cavity.plot import style
+
+
+def test_the_first_looks_are_all_different():
+    looks = [style.look(i) for i in range(4 * len(style.COLOURS))]
+    assert len(set(looks)) == len(looks)
+    assert len({found.colour for found in looks[: len(style.COLOURS)]}) == len(style.COLOURS)
+
+
+def test_axes_given_are_used(ax, no_new_figure):
+    assert style.axes_for(ax, 1, 1) is ax
+
+
+def test_without_axes_pyplot_opens_a_figure_of_that_size():
+    from matplotlib import pyplot
+
+    found = style.axes_for(None, 3.0, 2.0)
+    assert pyplot.gcf() is found.figure
+    assert found.figure.get_size_inches().tolist() == [3.0, 2.0]
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'cavity\[report\]'"):
+        style.axes_for(None, 1, 1)
+
+
+@pytest.mark.parametrize("path", sorted(Path(style.__file__).parent.glob("*.py")), ids=lambda path: path.name)
+def test_matplotlib_is_imported_only_where_something_is_drawn(path):
+    """The import of the package must work without it."""
+    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert top
+    assert not any("matplotlib" in ast.unparse(node) for node in top)
+
+
+def test_names_are_those_given_then_those_of_the_fit_then_numbers():
+    clf = SimpleNamespace(feature_names_in_=np.array(["a", "b"], dtype=object))
+    assert style.names_of(clf, 2, ["x", 3]).tolist() == ["x", "3"]
+    assert style.names_of(clf, 2).tolist() == ["a", "b"]
+    assert style.names_of(object(), 2).tolist() == ["feature 0", "feature 1"]
+    with pytest.raises(ValueError, match="feature_names has 2 names; 3 are needed"):
+        style.names_of(clf, 3)
+
+
+def test_a_classifier_without_probabilities_is_refused():
+    with pytest.raises(TypeError, match="no predict_proba"):
+        style.probabilities(SVC().fit([[0.0], [1.0]], [0, 1]), [[0.0]])
