@@ -50,7 +50,7 @@ slow: $(READY)
 	$(PYTEST) -m slow
 
 docs: $(READY)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(READY)
 	$(BIN)/python -m build

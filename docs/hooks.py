@@ -73,9 +73,8 @@ def _outside_fences(markdown: str, change: Callable[[str], str]) -> str:
 
 def _linked(page: File) -> Iterator[str]:
     """Paths in the repository that a page links to and that are not in docs/."""
-    found: list[str] = []
-    _outside_fences(page.content_string, lambda text: found.extend(m[1] for m in LINK.finditer(text)) or text)
-    paths = (_path(page.src_uri, link) for link in found)
+    links = (match[1] for match in LINK.finditer(FENCED.sub("", page.content_string)))
+    paths = (_path(page.src_uri, link) for link in links)
     return (path for path in paths if path is not None and not path.startswith("docs/"))
 
 

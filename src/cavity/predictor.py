@@ -112,7 +112,15 @@ class Predictor(ClassifierMixin, BaseEstimator):
         )
         modelfile.write(path, model)
 
-    def report(self, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, title: str | None = None) -> Report:
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        train: tuple[Any, Any] | None = None,
+        title: str | None = None,
+        row_names: Any = None,
+    ) -> Report:
         """A page that says how far to trust the model, from rows that it has not learned from.
 
         Scores with their intervals beside baselines, calibration, confusions, which features matter, where the model is
@@ -124,18 +132,20 @@ class Predictor(ClassifierMixin, BaseEstimator):
             train: features and labels of the training rows, for the baselines; without them baselines learn from the
                 rows given, in folds.
             title: of the page.
+            row_names: whole numbers to call the rows by, such as lines of a file; their places by default.
 
         Returns:
             The report; `save("report.html")` writes it, and notebooks show it.
         """
         check_is_fitted(self, "posterior_")
-        return Report(examine(self, X, y, train=train, title=title))
+        return Report(examine(self, X, y, train=train, title=title, row_names=row_names))
 
-    def to_onnx(self, path: Any = None) -> Any:
+    def to_onnx(self, path: Any = None, dtype: str = "float64") -> Any:
         """The model as ONNX: probabilities and labels from rows in units of X, for programs without cavity.
 
         Args:
             path: a file to write; None only returns the model.
+            dtype: of rows and probabilities, "float64" or "float32"; all between is float64.
 
         Returns:
             An `onnx.ModelProto`.
@@ -144,7 +154,7 @@ class Predictor(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self, "posterior_")
         names = getattr(self, "feature_names_in_", None)
-        model = to_onnx(self.posterior_, self._scaler, self.classes_, None if names is None else list(names))
+        model = to_onnx(self.posterior_, self._scaler, self.classes_, None if names is None else list(names), dtype)
         if path is not None:
             write_onnx(model, path)
         return model

@@ -25,7 +25,6 @@ BESIDE = ["CONTRIBUTING.md", "benchmarks/README.md", *(f"experiments/{path.paren
           sorted((ROOT / "experiments").glob("*/README.md")))]  # fmt: skip
 NEEDS = {"docs/migrate/gpytorch.md": "gpytorch"}
 GALLERY = "docs/gallery/"  # its pages are made by running them, which tests/front/test_gallery.py repeats
-SLOW = {"README.md", "docs/command-line.md"}  # whole fits of digits
 LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
     "docs/clusters.md": 3,  # a cluster, Ray, Spark
     "docs/migrate/gpflow.md": 1,  # GPflow wants NumPy 1
@@ -46,7 +45,7 @@ def sessions():
     for page in READ:
         is_run = any(block.language in (*pages.PYTHON, *pages.COMMANDS) for block in found(page))
         if is_run and not page.startswith(GALLERY):
-            yield pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+            yield page
 
 
 def test_how_blocks_are_found():
@@ -58,16 +57,6 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     if page in NEEDS and find_spec(NEEDS[page]) is None:
         pytest.skip(f"needs {NEEDS[page]}")
     pages.run(ROOT / page, tmp_path)
-
-
-@pytest.mark.parametrize("page", sorted(SLOW))
-def test_the_code_of_a_slow_page_compiles_and_its_commands_parse(page):
-    for block in found(page):
-        if block.language in pages.PYTHON:
-            compile(block.text, page, "exec")
-        elif block.language in pages.COMMANDS:
-            for line in pages.commands(block.text):
-                _parse(line)
 
 
 def _parse(line):

@@ -15,8 +15,6 @@ from cavity.cli.models import Loaded, judged, labelled, load_model, read_labelle
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, TARGET
 from cavity.cli.output import Output, check_place, is_first, plural
 from cavity.cli.tables import Rows
-from cavity.report.examine import examine
-from cavity.report.result import Report
 
 
 @click.command()
@@ -64,10 +62,11 @@ def report(
     learned = rows.learned if train is None else _learned(train, loaded, target, drop_missing)
     output.hint(f"examining {plural(len(rows.place), 'row')} …")
     X, y = labelled(rows.rows, loaded, rows.place)
-    Report(examine(
-        loaded.model, X, y, train=_training(loaded, learned), title=title or f"{model.stem} on {found.name}",
+    page = loaded.model.report(
+        X, y, train=_training(loaded, learned), title=title or f"{model.stem} on {found.name}",
         row_names=rows.rows.numbers.tolist(),
-    )).save(out)  # fmt: skip
+    )  # fmt: skip
+    page.save(out)
     output.tell(f"{out}: a report on {plural(len(rows.place), 'row')}")
     output.result(
         model=model, data=found.name, report=out, rows=len(rows.place), which=rows.which,

@@ -38,9 +38,9 @@ class Graph:
         self._count = 0
 
     def constant(self, value: ArrayLike) -> Value:
-        """An array, kept once however often it is asked for; fractions are float64."""
+        """An array, kept once however often it is asked for; fractions are float64, whole numbers int64."""
         array = np.asarray(value)
-        array = array.astype(np.float64) if array.dtype.kind == "f" else array
+        array = array.astype({"f": np.float64, "i": np.int64}.get(array.dtype.kind, array.dtype))
         content = tuple(array.ravel()) if array.dtype.kind == "O" else array.tobytes()
         key = array.dtype.str, array.shape, content
         if key not in self._constants:

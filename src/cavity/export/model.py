@@ -57,7 +57,7 @@ def to_onnx(
     p = _in_blocks(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
     graph.named(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
     told = _told(labels)
-    graph.named(graph.constant(told).take(graph.op("ArgMax", p, axis=1, keepdims=0)), "label")
+    graph.named(graph.constant(told).take(p.argmax(1)), "label")
     outputs = [info("probabilities", TYPES[dtype], "N", len(labels)), info("label", _kind(told), "N")]
     model = graph.model([info("X", TYPES[dtype], "N", n_features)], outputs)
     return _checked(_described(model, labels, told, feature_names))

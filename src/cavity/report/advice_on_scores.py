@@ -82,14 +82,20 @@ def _baselines(e: Evidence) -> Iterator[Advice]:
     verdicts = {baseline.name: _verdict(e, baseline.log_p) for baseline in e.baselines}
     worse = [name for name, verdict in verdicts.items() if "worse" in verdict]
     for name in worse:
-        score = {score.name: score for score in e.scores}[name]
-        what = (f"{name.capitalize()} does better: error {100 * score.error.value:.1f} % against "
-                f"{100 * e.scores[0].error.value:.1f} %, NLL {score.nll.value:.3f} against "
-                f"{e.scores[0].nll.value:.3f}.")  # fmt: skip
-        yield Advice("warning", what, _what_to_try(e, name))
+        yield Advice("warning", _better(e, name, *verdicts[name]), _what_to_try(e, name))
     rivals = [name for name in verdicts if name != FREQUENCIES]
     if rivals and not worse:
         yield _no_worse(e, rivals, [name for name in rivals if verdicts[name][1] == "better"])
+
+
+def _better(e: Evidence, name: str, by_error: str, by_nll: str) -> str:
+    """In what a baseline beats the model, and only that."""
+    own, other = e.scores[0], {score.name: score for score in e.scores}[name]
+    errors = f"fewer errors ({100 * other.error.value:.1f} % against {100 * own.error.value:.1f} %)"
+    surprise = f"better probabilities (NLL {other.nll.value:.3f} against {own.nll.value:.3f})"
+    parts = [text for text, verdict in ((errors, by_error), (surprise, by_nll)) if verdict == "worse"]
+    verb = "have" if name.endswith("s") else "has"
+    return f"{name.capitalize()} {verb} {' and '.join(parts)}."
 
 
 def _no_worse(e: Evidence, rivals: list[str], beaten: list[str]) -> Advice:

@@ -91,7 +91,7 @@ def test_equal_constants_are_kept_once():
 def test_fractions_are_doubles_and_whole_numbers_int64():
     onnx = pytest.importorskip("onnx")
     graph = Graph()
-    for value in (np.float32(0.5), 3, np.array([1, 2])):
+    for value in (np.float32(0.5), 3, np.array([1, 2], dtype=np.int32)):
         graph.constant(value)
     kinds = [tensor.data_type for tensor in graph.model([], []).graph.initializer]
     assert kinds == [onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.INT64]

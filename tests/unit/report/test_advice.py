@@ -179,18 +179,18 @@ def test_a_better_baseline_is_a_warning_with_what_to_try():
         ("logistic regression", "Linear()"),
         ("random forest", "kernel=Matern52(), scaling='quantile'"),
     ):
-        found = one(evidence(rivals=[Baseline(name, better, "")]), f"{name.capitalize()} does better", "warning")
+        found = one(evidence(rivals=[Baseline(name, better, "")]), f"{name.capitalize()} has fewer errors", "warning")
         assert remedy in found.remedy
         assert "n_inducing=200" in found.remedy
     crowded = model(training_={"class_counts": [50, 50, 50]})
     assert "n_inducing" not in one(evidence(rivals=[Baseline("random forest", better, "")], clf=crowded),
-                                   "Random forest does better", "warning").remedy  # fmt: skip
+                                   "Random forest has fewer errors", "warning").remedy  # fmt: skip
 
 
 def test_a_model_no_better_than_frequencies_has_learned_nothing():
     share = np.log(np.tile(np.bincount(Y) / N, (N, 1)))
     wild = np.roll(P, 1, axis=0)
-    found = one(evidence(wild, rivals=[Baseline(FREQUENCIES, share, "")]), "Class frequencies does better", "warning")
+    found = one(evidence(wild, rivals=[Baseline(FREQUENCIES, share, "")]), "Class frequencies have", "warning")
     assert "learned nothing" in found.remedy
 
 
@@ -261,3 +261,16 @@ def test_lists_and_numbers_as_people_write_them():
     assert listed(["a", "b"]) == "a and b"
     assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
     assert counted(0, "row") == "0 rows"
+
+
+def test_only_what_a_baseline_does_better_is_said():
+    """As many errors, better probabilities."""
+    guess = P.argmax(1)
+    better = np.log(
+        np.where(
+            np.eye(3)[guess] > 0, np.where((guess == Y)[:, None], 0.98, 0.4), np.where((guess == Y)[:, None], 0.01, 0.3)
+        )
+    )
+    found = one(evidence(rivals=[Baseline("random forest", better, "")]), "Random forest has", "warning")
+    assert "better probabilities" in found.what
+    assert "fewer errors" not in found.what
