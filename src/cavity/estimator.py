@@ -82,7 +82,7 @@ class GPClassifier(Predictor):
         method: "ep" keeps a site for every row and class; "sep" keeps one per class, so memory does not grow with the
             rows; "gfitc" runs EP on the latent values themselves, on all rows; "vi" maximises a lower bound of the
             evidence; "auto" is EP where all rows are used at once, SEP on mini-batches.
-        kernel: a `cavity.kernels.Kernel`; `RBF(variance=10)` by default. Length-scales are in units of the scaled inputs.
+        kernel: a `cavity.kernels.Kernel`; `RBF(variance=10)` by default. Length-scales are in units of scaled inputs.
         noise: start value of the latent noise variance, a float or (C,).
         n_inducing: M, or a share of the training rows as a float in (0, 1].
         inducing_points: start values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
