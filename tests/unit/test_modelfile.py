@@ -101,7 +101,11 @@ def test_labels_come_back_with_their_dtype(tmp_path):
         np.testing.assert_array_equal(found, classes, strict=True)
 
 
-@pytest.mark.parametrize("state", [None, 3, np.int64(3), np.random.RandomState(0), np.random.default_rng(0)], ids=repr)
+@pytest.mark.parametrize(
+    "state",
+    [None, 3, np.int64(3), np.random.RandomState(0), np.random.default_rng(0)],
+    ids=lambda state: type(state).__name__,
+)
 def test_a_seed_is_kept_and_a_generator_is_not(tmp_path, state):
     found = there_and_back(tmp_path, model(params={"random_state": state, "checkpoint": Path("/some/where")}))
     assert found.params == {"random_state": 3 if isinstance(state, int | np.integer) else None, "checkpoint": None}

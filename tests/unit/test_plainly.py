@@ -97,7 +97,7 @@ def test_without_tensors_arrays_become_lists():
         {(1, 2): 3},
         print,
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_held_is_named(value):
     with pytest.raises(TypeError, match=r"^settings\.thing\b.*cannot hold; .*(use|needed)"):

@@ -5,10 +5,10 @@ Both are optional, and imported only where they are used.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,7 +54,8 @@ class GPyTorch:
     """SVGP with a softmax likelihood."""
 
     def __init__(self, X: Array, y: Labels, start: Start, dtype: str, device: str, rate: float) -> None:
-        gpytorch = _imported("gpytorch")
+        with _as_it_is():
+            import gpytorch
 
         n_classes = len(start.Z)
         self._to: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
@@ -91,7 +92,8 @@ class GPyTorch:
 
 def _softmax_model(start: Start) -> Any:
     """GPyTorch's own way to write a model: a class, here of the one that was imported."""
-    gpytorch = _imported("gpytorch")
+    with _as_it_is():
+        import gpytorch
 
     C, M, D = start.Z.shape
     classes = torch.Size([C])
@@ -176,8 +178,9 @@ def _chunks(X: Array) -> Iterator[Array]:
     return (X[first : first + CHUNK] for first in range(0, len(X), CHUNK))
 
 
-def _imported(name: str) -> Any:
-    """A rival; what it uses that is deprecated is no concern of ours."""
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    """What a rival uses that is deprecated is no concern of ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return importlib.import_module(name)
+        yield
