@@ -147,6 +147,8 @@ class GPClassifier(Predictor):
     (150, 3)
     """
 
+    _is_from_file = False  # a file keeps nothing that partial_fit could go on from
+
     def __init__(
         self,
         method: str = "auto",
@@ -367,7 +369,7 @@ class GPClassifier(Predictor):
         """
         check_arguments(self.get_params(deep=False))
         is_first = not hasattr(self, "_stream")
-        if is_first and hasattr(self, "posterior_"):
+        if is_first and self._is_from_file:
             raise ValueError("this model comes from a file, which does not keep what partial_fit goes on from; fit a "
                              "new GPClassifier, or pickle the one that learns")  # fmt: skip
         self._check_classes(classes, is_first)
@@ -456,7 +458,7 @@ class GPClassifier(Predictor):
 
     def _set_fitted(self, fit: Fit, choice: Choice, fingerprint: Any, counts: NDArray[np.int64]) -> GPClassifier:
         trained = fit.trained
-        self.metrics_ = {}
+        self.metrics_, self._is_from_file = {}, False
         self.training_ = fingerprint | {"rows": int(counts.sum()), "class_counts": counts.tolist()}
         self._scaler, self.method_ = fit.scaler, choice.name
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
@@ -490,4 +492,5 @@ def load(path: Any, device: str = "auto") -> GPClassifier:
     classifier.sharpness_ = model.posterior.sharpness
     classifier._publish(model.posterior)
     classifier.log_marginal_likelihood_ = model.log_marginal_likelihood
+    classifier._is_from_file = True
     return classifier

@@ -1,11 +1,13 @@
 """A GPU learns what a CPU learns: same seeds, same answers. Skipped where there is none."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits, load_wine
 
-from cavity import GPClassifier
+from cavity import GPClassifier, load
 from cavity.data import Arrays
 from cavity.kernels import RBF, Linear, Matern52
 from cavity.training import Keeper
@@ -81,3 +83,24 @@ def test_going_on_from_a_checkpoint(method, tmp_path, monkeypatch):
     monkeypatch.undo()
     torn = GPClassifier(**settings, checkpoint=tmp_path / "torn").fit(X, y, resume=True)
     agree(whole, torn, X, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["sep", "vi"])
+def test_a_model_from_a_gpu_in_a_file(method, tmp_path):
+    """On the GPU it says the same to the last bit, and on a CPU the same but for rounding."""
+    X, y = load_digits(return_X_y=True)
+    clf = GPClassifier(method, batch_size=200, max_epochs=4, n_inducing=30, random_state=0, device="cuda").fit(X, y)
+    clf.save(tmp_path / "m.cavity")
+    assert np.array_equal(load(tmp_path / "m.cavity", device="cuda").predict_proba(X), clf.predict_proba(X))
+    agree(load(tmp_path / "m.cavity", device="cpu"), clf, X, atol=1e-9)
+
+
+def test_training_on_a_gpu_that_is_asked_to_stop():
+    """Between recorded steps."""
+    X, y = load_digits(return_X_y=True)
+    asked = threading.Event()
+    asked.set()
+    clf = GPClassifier("sep", batch_size=20, max_epochs=400, random_state=0, device="cuda").fit(X, y, stop=asked)
+    assert clf.n_iter_ < 2
+    assert np.isfinite(clf.predict_proba(X)).all()
+    assert clf.report(X, y).findings.n_rows == len(y)
