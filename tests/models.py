@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -74,3 +77,12 @@ def said(found: Model) -> tuple[Any, ...]:
 def log_p(found: Model, X: NDArray[np.float64] = X_NEW) -> NDArray[np.float64]:
     """Its predictions."""
     return predict.log_probabilities(found.posterior, torch.from_numpy(found.scaler.transform(X)))
+
+
+def run(program: str, *arguments: object) -> str:
+    """What a program prints in a process of its own."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

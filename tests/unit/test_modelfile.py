@@ -4,8 +4,6 @@ import errno
 import json
 import math
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from cavity.inducing import Whitened
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from cavity.modelfile import FORMAT, ModelFileError, describe, read, write
 from cavity.scaling import Standard, Unscaled
-from tests.models import X_NEW, log_p, model, posterior, quantile, said
+from tests.models import X_NEW, log_p, model, posterior, quantile, run, said
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -188,14 +186,6 @@ found = modelfile.read(sys.argv[1])
 X = torch.from_numpy(found.scaler.transform(np.load(sys.argv[2])))
 np.save(sys.argv[3], predict.log_probabilities(found.posterior, X))
 """
-
-
-def run(program, *arguments):
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_fit_predicts_the_same_bits_in_a_new_process(tmp_path):

@@ -4,8 +4,6 @@ import json
 import math
 import os
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from safetensors.torch import save_file
 from cavity import modelfile, packing, tensorfile
 from cavity.modelfile import FORMAT, ModelFileError, describe, read, write
 from cavity.training.checkpoint import Checkpoints
-from tests.models import log_p, model, posterior, said
+from tests.models import log_p, model, posterior, run, said
 
 # --- Files that are something else ---
 
@@ -394,14 +392,6 @@ def growth(path):
 growth(sys.argv[1])  # what is loaded once
 print(json.dumps([growth(path) for path in sys.argv[2:]]))
 """
-
-
-def run(program, *arguments):
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_no_file_takes_more_memory_than_it_should(tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +81,6 @@ def check_place(path: Path) -> None:
         raise ValueError(f"-o {path}: there is no folder {folder}; make it first")
     if not os.access(folder, os.W_OK):
         raise ValueError(f"-o {path}: the folder {folder} cannot be written to")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` once it is whole, and goes if it is not to be."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def names(text: str | None) -> list[str]:

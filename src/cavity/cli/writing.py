@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from cavity.cli.output import whole_file
 from cavity.data.arrow import arrow
+from cavity.wholefile import whole_file
 
 STDOUT = "-"
 ENDINGS = (".csv", ".parquet", ".pq")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cavity.data.arrow import arrow
 from cavity.data.source import Array, Block, Source
 from cavity.data.survey import my_lanes
 from cavity.ranks import ALONE, Ranks
+from cavity.wholefile import whole_file
 
 ROW, LABEL, PROBABILITY = "row", "prediction", "p_"
 
@@ -59,15 +61,11 @@ def _write(path: Path, tables: Iterator[Any]) -> int:
     """Write beside, then rename; how many rows there are."""
     from pyarrow.parquet import ParquetWriter
 
-    unfinished, rows, writer = path.with_suffix(".unfinished"), 0, None
-    try:
-        for table in tables:
-            writer = ParquetWriter(unfinished, table.schema) if writer is None else writer
+    if (first := next(tables, None)) is None:
+        return 0
+    with whole_file(path) as unfinished, ParquetWriter(unfinished, first.schema) as writer:
+        rows = 0
+        for table in chain([first], tables):
             writer.write_table(table)
             rows += table.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is not None:
-        os.replace(unfinished, path)
     return rows

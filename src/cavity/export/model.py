@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from os import PathLike, getpid
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from cavity.inducing import Posterior
 from cavity.numerics.limits import rounding
 from cavity.scaling import Scaler
 from cavity.version import __version__
+from cavity.wholefile import whole_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -65,13 +66,8 @@ def to_onnx(
 
 def write_onnx(model: ModelProto, path: str | PathLike[str]) -> None:
     """Write a model to a file, whole or not at all; an old file of that name is replaced."""
-    target = Path(path)
-    unfinished = target.with_name(f".{target.name}.{getpid()}.part")
-    try:
+    with whole_file(Path(path)) as unfinished:
         unfinished.write_bytes(model.SerializeToString())
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _in_blocks(posterior: Posterior, scaler: Scaler, X: Value) -> Value:

@@ -12,6 +12,7 @@ from cavity.report.numerals import between, number, percent
 from cavity.report.page import page
 from cavity.report.sections.verdict import verdict
 from cavity.report.text import table
+from cavity.wholefile import whole_file
 
 NOTEBOOK_HEIGHT = "720"
 
@@ -44,7 +45,8 @@ class Report:
             )
         if target.is_dir():
             raise ValueError(f"path={str(path)!r} is a folder; the name of a file is needed, such as 'report.html'")
-        _replace(target, self.html.encode())
+        with whole_file(target) as unfinished:
+            unfinished.write_bytes(self.html.encode())
         return target
 
     def __repr__(self) -> str:
@@ -63,13 +65,3 @@ class Report:
 def _spread(interval: Interval, as_percent: bool = False) -> str:
     value = percent(interval.value) if as_percent else number(interval.value)
     return f"{value} ({between(interval, as_percent)})"
-
-
-def _replace(target: Path, content: bytes) -> None:
-    """Write beside, then rename."""
-    beside = target.with_name(f".{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)

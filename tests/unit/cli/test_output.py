@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cavity.cli.output import Commands, Output, is_first, whole_file
+from cavity.cli.output import Commands, Output, is_first
 from cavity.training.checkpoint import CheckpointError
 
 
@@ -87,21 +87,3 @@ def test_of_several_processes_one_speaks(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("RANK", "0")
     assert is_first()
-
-
-def test_a_file_is_replaced_only_once_it_is_whole(tmp_path):
-    path = tmp_path / "out.csv"
-    path.write_text("before")
-
-    def fails_halfway():
-        with whole_file(path) as unfinished:
-            unfinished.write_text("half")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fails_halfway()
-    assert path.read_text() == "before"
-    with whole_file(path) as unfinished:
-        unfinished.write_text("after")
-    assert path.read_text() == "after"
-    assert list(tmp_path.iterdir()) == [path]
