@@ -81,6 +81,7 @@ def examine(
         aleatoric=e.entropy.aleatoric,
         epistemic=e.entropy.epistemic,
         is_right=(candidates.log_p.argmax(1) == candidates.y)[is_sample],
+        row_names=[str(i if row_names is None else row_names[i]) for i in candidates.place[is_sample].tolist()],
         unsure=unsure_rows(candidates, e.classes, None if row_names is None else list(row_names)),
         course=e.course,
         map=map_of(clf, rows, log_p, learned, e.features),

@@ -121,6 +121,7 @@ class Findings:
     aleatoric: Array
     epistemic: Array
     is_right: NDArray[np.bool_]  # of the same rows
+    row_names: list[str]  # what these are called
     unsure: list[UnsureRow]
     course: Course
     map: Map | None

@@ -52,6 +52,7 @@ def digits(n_rows=450, n_classes=10, n_features=64, seed=0, bins=15):
         aleatoric=aleatoric,
         epistemic=total - aleatoric,
         is_right=guess == y,
+        row_names=[str(i) for i in range(n_rows)],
         unsure=_unsure(p, y, classes, total, aleatoric),
         course=_course(rng),
         map=_map(rng, y, guess == y, n_classes),

@@ -144,6 +144,9 @@ def test_a_frame_of_many_rows_is_sampled(monkeypatch):
     assert any("random sample of 50 of the 300 rows" in piece.what for piece in found.advice)
     assert all(y[row.row - 1000] == row.truth for row in found.unsure)
     assert max(row.row for row in found.unsure) > 1050
+    assert len(found.row_names) == 50
+    named = dict(zip(found.row_names, found.total, strict=True))
+    assert all(named[str(row.row)] == row.total for row in found.unsure)
 
 
 def test_of_many_rows_some_have_their_doubt_taken_apart(monkeypatch):

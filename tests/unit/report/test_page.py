@@ -280,3 +280,10 @@ def test_the_first_warning_stands_beside_the_headline():
     assert alert["text"] == "Warning: These are the training rows. All 2 warnings"
     assert "<code>others</code>" in page(two)
     assert 'class="alert"' not in html("bare")
+
+
+def test_a_tip_names_the_row_as_the_table_does():
+    found = made_up.digits(40, 3, 2)
+    named = page(replace(found, row_names=[str(1000 + i) for i in range(40)]))
+    assert "row 1003: aleatoric" in named
+    assert "row 3: aleatoric" not in named

@@ -46,8 +46,7 @@ def _thinned(rows: NDArray[np.int64], most: int) -> NDArray[np.int64]:
 def _row(frame: Frame, found: Findings, i: int) -> Markup:
     a, e = float(found.aleatoric[i]), float(found.epistemic[i])
     x, y = frame.at(a, e)
-    which = f"row {i}: " if len(found.total) == found.n_rows else ""  # of a sample the places are not known
-    tip = el("title", f"{which}aleatoric {number(a)}, epistemic {number(e)}")
+    tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
     return el("circle", tip, cx=x, cy=y, r=3) if found.is_right[i] else el("path", tip, d=cross(x, y))
 
 
