@@ -81,6 +81,7 @@ def _pyplot() -> Iterator[Any]:
     from matplotlib import pyplot
 
     before, show = mpl.get_backend(), pyplot.show
+    pyplot.close("all")
     pyplot.switch_backend("Agg")
     pyplot.show = lambda *args, **kwargs: None
     try:

@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 
 import pytest
+from matplotlib import pyplot
 
 import cavity
 
@@ -14,6 +15,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(cavity.__path__
 @pytest.mark.parametrize("name", ["cavity", *MODULES])
 def test_examples(name):
     failed, _ = doctest.testmod(importlib.import_module(name))
+    pyplot.close("all")
     assert not failed
 
 

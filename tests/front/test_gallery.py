@@ -6,6 +6,7 @@ from pathlib import Path
 import jaxtyping
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pyarrow")
@@ -92,6 +93,12 @@ def test_the_example_runs_and_its_text_holds(name, tmp_path, monkeypatch):
     assert all(len(picture) < LARGEST for picture in pictures)
     assert list(tmp_path.iterdir()) == []
     globals()[f"claims_of_{name}"](found)
+
+
+def test_figures_that_were_open_before_are_not_taken_for_its_own():
+    pyplot.figure()
+    (output,) = make.run(["1 + 1"], "nothing", {})
+    assert output.pictures == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
