@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.plot.style import INK, axes_for, look, plain
+from cavity.plot.style import INK, axes_for, look
+from cavity.report.figures import plain
 
 Array = NDArray[np.float64]
 Record = dict[str, Any]

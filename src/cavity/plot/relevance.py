@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.plot.style import COLOURS, axes_for, look, names_of, plain
+from cavity.plot.style import COLOURS, axes_for, look, names_of
+from cavity.report.figures import plain
+from cavity.report.relevance import relevance_of
 
 Array = NDArray[np.float64]
 
@@ -20,6 +22,7 @@ class RelevanceDisplay:
 
     A latent function hardly moves along a feature whose length-scale is long, so such a feature says little of the
     class. A short one does not prove that a feature is useful, and of two features that say the same either may get it.
+    Of a sum or product of kernels it is the root mean square of the slope of f, over its standard deviation.
 
     Args:
         relevance: (C, D), or (1, D) where the classes share a kernel.
@@ -65,7 +68,7 @@ class RelevanceDisplay:
             ax: axes to draw on; a new figure by default.
             kw: as for `plot`.
         """
-        relevance = 1.0 / lengthscales(clf)
+        relevance = _relevance(clf)
         names = names_of(clf, relevance.shape[1], feature_names)
         return cls(relevance, classes=clf.classes_, feature_names=list(names)).plot(ax, **kw)
 
@@ -128,21 +131,15 @@ class RelevanceDisplay:
         self.ax_.tick_params(length=0)
 
 
-def lengthscales(clf: Any) -> Array:
-    """Those of a fitted classifier's kernel, (C or 1, D); a sum or product must have one part with length-scales."""
+def _relevance(clf: Any) -> Array:
+    """Of a fitted classifier's kernel, (C or 1, D)."""
     kernel = getattr(clf, "kernel_", None)
     if kernel is None:
         raise TypeError(f"{type(clf).__name__} has no kernel_; a fitted GPClassifier is needed (of a pipeline the last "
                         "step, pipeline[-1])")  # fmt: skip
-    found = [part.lengthscale for part in _parts(kernel) if getattr(part, "lengthscale", None) is not None]
-    if len(found) != 1:
-        raise ValueError(f"the kernel {type(kernel).__name__} has {len(found)} parts with length-scales, not one. "
-                         "Choose yourself: RelevanceDisplay(1 / part.lengthscale, ...).plot()")  # fmt: skip
-    return np.atleast_2d(np.asarray(found[0], dtype=np.float64))
-
-
-def _parts(kernel: Any) -> list[Any]:
-    """A kernel that is no sum or product is its own only part."""
-    if not hasattr(kernel, "parts"):
-        return [kernel]
-    return [part for whole in kernel.parts for part in _parts(whole)]
+    found = relevance_of(kernel)
+    if found is None:
+        raise ValueError(
+            f"the kernel {type(kernel).__name__} has no part with length-scales, so there is nothing to draw"
+        )
+    return found

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cavity.calibration import bins_of
-from cavity.plot.style import axes_for, look, plain, probabilities
+from cavity.plot.style import axes_for, look, probabilities
+from cavity.report.figures import plain
+from cavity.report.intervals import wilson
+from cavity.report.scores import calibration_error
 
 Array = NDArray[np.float64]
 
-ECE_BINS = 15  # of equally many rows, as everywhere in the library
-Z = 1.959964  # normal quantile of a 95 % interval
 STRIP = 0.16  # of the height of the axes
 MOST_ABOVE = 4  # entries of a legend
 
@@ -214,22 +215,5 @@ def _curve(name: str, confidence: Array, came_true: NDArray[np.bool_], n_bins: i
     accuracy = np.array([came_true[places].mean() for places in bins])
     means = np.array([confidence[places].mean() for places in bins])
     spread = np.histogram(confidence, bins=n_bins, range=(0.0, 1.0))[0]
-    return Curve(name, means, accuracy, *wilson(accuracy, count), count, _ece(confidence, came_true), spread)
-
-
-def _ece(confidence: Array, came_true: NDArray[np.bool_]) -> float:
-    gaps = [abs((confidence[i] - came_true[i]).sum()) for i in bins_of(confidence, ECE_BINS)]
-    return float(sum(gaps) / len(confidence))
-
-
-def wilson(share: Array, count: NDArray[np.int64]) -> tuple[Array, Array]:
-    """The 95 % interval of a share that was seen in so many rows; never outside 0 … 1, and never empty.
-
-    >>> low, high = wilson(np.array([1.0]), np.array([10]))
-    >>> float(low.round(3)[0]), float(high.round(3)[0])
-    (0.722, 1.0)
-    """
-    shrink = 1.0 + Z**2 / count
-    centre = (share + Z**2 / (2 * count)) / shrink
-    half = Z * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / shrink
-    return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
+    interval, ece = wilson(accuracy * count, count), calibration_error(confidence, came_true)
+    return Curve(name, means, accuracy, *interval, count, ece, spread)

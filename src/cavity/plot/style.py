@@ -39,14 +39,6 @@ def axes_for(ax: Any, width: float, height: float) -> Any:
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def plain(ax: Any, grid: str = "y") -> Any:
-    """Axes with nothing on them that is not needed."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color="0.92")
-    ax.set_axisbelow(True)
-    return ax
-
-
 def names_of(clf: Any, count: int, given: Iterable[Any] | None = None) -> NDArray[np.object_]:
     """Those given, else those that the fit knew, else numbers."""
     names = getattr(clf, "feature_names_in_", None) if given is None else given

@@ -26,11 +26,17 @@ def relevance(clf: Any, classes: list[str], is_constant: NDArray[np.bool_]) -> R
     A feature that is the same in every row changes nothing, whatever its length-scale: 0. Where classes share the
     kernel there is one line for all of them.
     """
-    _, squares = _variance_and_squares(getattr(clf, "kernel_", None))
-    if squares is None:
+    found = relevance_of(getattr(clf, "kernel_", None))
+    if found is None:
         return None
-    values = np.where(is_constant, 0.0, np.sqrt(np.broadcast_to(squares, (len(squares), clf.n_features_in_))))
+    values = np.where(is_constant, 0.0, np.broadcast_to(found, (len(found), clf.n_features_in_)))
     return Relevance(feature_names(clf), classes if len(values) == len(classes) else [ALL_CLASSES], values)
+
+
+def relevance_of(kernel: Kernel | Any) -> Array | None:
+    """1/length-scale, (C or 1, D); of sums and products the root mean square of the slope of f, over its sd."""
+    squares = _variance_and_squares(kernel)[1]
+    return None if squares is None else np.sqrt(squares)
 
 
 def _variance_and_squares(kernel: Kernel | Any) -> tuple[Array, Array | None]:

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cavity import GPClassifier
-from cavity.kernels import RBF, Constant, Linear
+from cavity.kernels import RBF, Constant, Linear, Matern52
 from cavity.plot import RelevanceDisplay
 
 RELEVANCE = np.array([[0.1, 1.0, 0.4, 0.2], [0.3, 2.0, 0.2, 0.2]])
@@ -81,10 +81,16 @@ def test_one_part_of_a_sum_or_product_may_have_lengthscales(ax, kernel):
     assert RelevanceDisplay.from_estimator(known(kernel), ax=ax).relevance.tolist() == [[2.0]]
 
 
-@pytest.mark.parametrize("kernel", [RBF([[1.0]]) + Linear([[1.0]]), Constant()])
-def test_none_or_several_are_refused(kernel):
-    with pytest.raises(ValueError, match="parts with length-scales"):
-        RelevanceDisplay.from_estimator(known(kernel))
+def test_of_several_parts_the_slopes_add_up(ax):
+    """By their share of the variance: (3 · 1/2² + 1 · 1/0.5²) / 4."""
+    kernel = RBF([[2.0]], variance=[3.0]) + Matern52([[0.5]], variance=[1.0])
+    found = RelevanceDisplay.from_estimator(known(kernel), ax=ax).relevance
+    np.testing.assert_allclose(found, [[np.sqrt((3 / 4 + 4) / 4)]])
+
+
+def test_a_kernel_without_lengthscales_is_refused():
+    with pytest.raises(ValueError, match="no part with length-scales"):
+        RelevanceDisplay.from_estimator(known(Constant()))
 
 
 def test_of_a_fit_on_a_frame(ax):
@@ -92,7 +98,7 @@ def test_of_a_fit_on_a_frame(ax):
     X = pd.DataFrame(rng.standard_normal((60, 2)), columns=["noise", "signal"])
     clf = GPClassifier(n_inducing=8, max_epochs=30, calibrate=False, random_state=0).fit(X, X["signal"] > 0)
     display = RelevanceDisplay.from_estimator(clf, ax=ax)
-    np.testing.assert_array_equal(display.relevance, 1 / clf.kernel_.lengthscale)
+    np.testing.assert_allclose(display.relevance, 1 / clf.kernel_.lengthscale, rtol=1e-14)
     assert ax.get_yticklabels()[0].get_text() == "signal"
 
 

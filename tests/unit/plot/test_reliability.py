@@ -3,11 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binomtest
 from sklearn.ensemble import RandomForestClassifier
 
 from cavity.plot import ReliabilityDisplay
-from cavity.plot.reliability import STRIP, wilson
+from cavity.plot.reliability import STRIP
 from cavity.report import calibration_error
 
 CLASSES = np.array(["a", "b", "c"])
@@ -141,13 +140,6 @@ def test_without_axes_it_opens_a_figure_and_can_be_drawn_again():
     assert pyplot.gcf() is display.figure_
     assert display.plot() is display
     assert pyplot.gcf() is display.figure_
-
-
-@pytest.mark.parametrize(("right", "rows"), [(0, 1), (1, 1), (3, 7), (0, 50), (50, 50), (997, 1000)])
-def test_intervals_are_wilsons(right, rows):
-    found = wilson(np.array([right / rows]), np.array([rows]))
-    expected = binomtest(right, rows).proportion_ci(0.95, "wilson")
-    np.testing.assert_allclose([float(end[0]) for end in found], [expected.low, expected.high], atol=1e-7)
 
 
 @pytest.mark.parametrize(
