@@ -6,7 +6,9 @@ everywhere alike. A single process pays nothing for any of it.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -123,3 +125,13 @@ def _join() -> None:
     store = PrefixStore(f"cavity-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"  # NCCL for what lies on a GPU, gloo for the rest
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Take leave before the interpreter is taken apart: a thread of the group that outlives it can abort the process.
+
+    After an error others may be waiting for us, and taking leave might be waiting for them.
+    """
+    if dist.is_initialized() and not hasattr(sys, "last_value"):
+        dist.destroy_process_group()

@@ -1,8 +1,11 @@
 """One process needs none of it, and several agree."""
 
+import sys
+
 import pytest
 import torch
 
+from cavity import ranks
 from cavity.ranks import ALONE, Together, launched
 from tests.ranked import run
 
@@ -53,3 +56,15 @@ def test_several_processes_agree(tmp_path):
         assert found["gather"] == [0, 1, 2]
         assert found["same"] == "from 0"
         assert found["work"] == list(range(3 * rank))
+
+
+def test_a_process_takes_leave_of_the_group_it_joined(monkeypatch):
+    calls = []
+    monkeypatch.setattr(ranks.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(ranks.dist, "destroy_process_group", lambda: calls.append(1))
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    ranks._leave()
+    assert calls == [1]
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    ranks._leave()
+    assert calls == [1]
