@@ -10,6 +10,7 @@ import torch
 from cavity import GPClassifier, front
 from cavity.front import Rows, choose_device, encode, kept_memory, merge_equal_rows, threads_for
 from cavity.kernels import RBF
+from tests.clock import Clock
 
 
 def test_labels_become_positions():
@@ -47,16 +48,6 @@ def test_an_unknown_device_is_named():
 
 
 # --- Progress ---
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def monotonic(self):
-        return self.now
 
 
 @pytest.fixture

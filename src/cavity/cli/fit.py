@@ -9,7 +9,7 @@ import click
 
 from cavity.cli.files import find
 from cavity.cli.learning import Asked, learn
-from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON
+from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET
 from cavity.cli.output import Output, check_place, names
 from cavity.inference import METHODS
 from cavity.kernels import Linear, Matern12, Matern32, Matern52
@@ -84,7 +84,7 @@ class Count(click.ParamType):
 @click.option("--checkpoint", type=FILE, metavar="FOLDER", help="Keep training there on its way.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint, if there is one.")
 @JSON
-@click.option("--quiet", is_flag=True, help="Print errors only.")
+@QUIET
 def fit(
     data: tuple[str, ...],
     target: str,

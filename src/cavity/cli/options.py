@@ -15,3 +15,4 @@ TARGET = click.option(
 )
 DROP_MISSING = click.option("--drop-missing", is_flag=True, help="Leave out rows with missing values.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
+QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")

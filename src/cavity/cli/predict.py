@@ -13,7 +13,7 @@ import numpy as np
 from cavity.cli.columns import check_there
 from cavity.cli.files import Data, find, schema, source
 from cavity.cli.models import Loaded, load_model, note_dropped
-from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL
+from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, QUIET
 from cavity.cli.output import Output, check_place, is_first, names, plural
 from cavity.cli.progress import through_rows
 from cavity.cli.tables import Batch, batches, frame, model_columns
@@ -36,7 +36,7 @@ PARTS = ("total", "aleatoric", "epistemic")
 @click.option("--keep", metavar="A,B", help="Columns of DATA to copy, such as an id.")
 @DROP_MISSING
 @JSON
-@click.option("--quiet", is_flag=True, help="Print errors only.")
+@QUIET
 def predict(
     model: Path,
     data: tuple[str, ...],

@@ -12,7 +12,7 @@ from cavity.cli.files import find
 from cavity.cli.holdout import known_again
 from cavity.cli.labels import places
 from cavity.cli.models import Loaded, judged, labelled, load_model, read_labelled, refuse_large, target_of
-from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, TARGET
+from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
 from cavity.cli.output import Output, check_place, is_first, plural
 from cavity.cli.tables import Rows
 
@@ -29,7 +29,7 @@ from cavity.cli.tables import Rows
 @click.option("--open", "is_opened", is_flag=True, help="Show it in the browser.")
 @DROP_MISSING
 @JSON
-@click.option("--quiet", is_flag=True, help="Print errors only.")
+@QUIET
 def report(
     model: Path,
     data: tuple[str, ...],

@@ -8,17 +8,9 @@ import pytest
 from cavity.cli import progress
 from cavity.cli.files import find
 from cavity.cli.progress import count_rows, through_rows
+from tests.clock import Clock
 
 pytest.importorskip("pyarrow")
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    now = 0.0
-
-    def monotonic(self):
-        return self.now
 
 
 @pytest.fixture
