@@ -2,7 +2,7 @@
 
 Pages that live beside what they describe (benchmarks, experiments, CHANGELOG, CONTRIBUTING) become pages of the site.
 A link to any other file of the repository brings the file along: a picture or a table as it is, a Python file as a page
-that shows it. A comment `<!-- code: cavity.sites.cavity cavity.sites.tilted -->` is replaced by the code of what it
+that shows it. A comment `<!-- code: cavity.sites.cavity cavity.gp.sites.tilted -->` is replaced by the code of what it
 names, in tabs.
 """
 

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Breast cancer: leave the hard cases to a person
 #
-# 569 tumours, benign or malignant, described by 30 numbers from images of their cells. No classifier is right on
+# 569 tumors, benign or malignant, described by 30 numbers from images of their cells. No classifier is right on
 # all of them. But if its probabilities are honest, it can say which cases it should not decide, and how many mistakes
 # it will make on the others.
 #
-# To judge the answers fairly, each tumour is predicted by a model that has not seen it (five-fold cross-validation).
+# To judge the answers fairly, each tumor is predicted by a model that has not seen it (five-fold cross-validation).
 
 # %%
 import matplotlib.pyplot as plt
@@ -37,13 +37,13 @@ for name, model in models.items():
     print(f"{name:20} expects {risk[name].sum():5.1f} mistakes and makes {wrong[name].sum()}")
 
 # %% [markdown]
-# One minus the largest probability is the risk of being wrong; added up over all tumours it is the number of mistakes
+# One minus the largest probability is the risk of being wrong; added up over all tumors it is the number of mistakes
 # that the model expects. Naive Bayes counts every feature as news, though many say the same, and thinks itself nearly
 # perfect. The other two expect a few more mistakes than they make.
 #
 # ## Decide, or ask?
 #
-# Sort the tumours by risk and hand the riskiest to a person. How many of the answers that are left are wrong?
+# Sort the tumors by risk and hand the riskiest to a person. How many of the answers that are left are wrong?
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
@@ -52,15 +52,15 @@ looks = {
     "logistic regression": ("#E69F00", "-."),
     "naive Bayes": ("#7F7F7F", "--"),
 }
-for name, (colour, line) in looks.items():
+for name, (color, line) in looks.items():
     sorted_wrong = wrong[name][np.argsort(risk[name], kind="stable")]
     kept = np.arange(1, len(y) + 1)
-    ax.plot(100 * (1 - kept / len(y)), 100 * np.cumsum(sorted_wrong) / kept, color=colour, linestyle=line, label=name)
+    ax.plot(100 * (1 - kept / len(y)), 100 * np.cumsum(sorted_wrong) / kept, color=color, linestyle=line, label=name)
 ax.set(xlabel="handed to a person / %", ylabel="wrong among the others / %", xlim=(0, 40), ylim=(0, None))
 ax.grid(axis="y", color="0.92")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
-# alt: Error among the tumours decided by the model, against the share handed over: it falls fast for all three.
+# alt: Error among the tumors decided by the model, against the share handed over: it falls fast for all three.
 
 # %% [markdown]
 # ## How many to hand over follows from what things cost
@@ -84,7 +84,7 @@ print(f"{'a person alone':20} {1:12.0%} {0:14d} {0:9.1f} {len(y):6d}")
 # about as much as to look at every case. The two models whose probabilities hold cost a fraction of that. On this set,
 # whose classes a plane nearly separates, logistic regression is as good a choice as any; try the simple model first.
 #
-# Neither is perfect: now and then a tumour looks just like the other kind, and no rule built on a model's own
+# Neither is perfect: now and then a tumor looks just like the other kind, and no rule built on a model's own
 # confidence will find it. And with counts this small, a mistake more or less is chance.
 
 # %%

@@ -25,7 +25,7 @@ linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
 print(f"right on its own training rows: Gaussian process {gp.score(X, y):.0%}, linear {linear.score(X, y):.0%}")
 
 # %% [markdown]
-# Near the flowers the two agree. The colour is that of the most probable species, and it fades where the classifier
+# Near the flowers the two agree. The color is that of the most probable species, and it fades where the classifier
 # is less sure; the lines are where the answer changes.
 
 # %%
@@ -38,7 +38,7 @@ axes[1].set_title("Gaussian process")
 
 # %% [markdown]
 # Now step back. The straight lines of logistic regression run on for ever, and the further from them, the surer it
-# gets: most of the plane is deeply coloured. The Gaussian process is sure where there are flowers, and pale everywhere
+# gets: most of the plane is deeply colored. The Gaussian process is sure where there are flowers, and pale everywhere
 # else.
 
 # %%

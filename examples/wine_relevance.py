@@ -20,7 +20,7 @@ y = np.array(["grower A", "grower B", "grower C"])[y]
 clf = GPClassifier(n_inducing=20, max_epochs=50, calibrate=False, random_state=0).fit(X, y)
 
 display = RelevanceDisplay.from_estimator(clf)
-# alt: Bars of relevance for 13 features with a dot for each grower; proline, flavanoids and colour are at the top.
+# alt: Bars of relevance for 13 features with a dot for each grower; proline, flavanoids and color are at the top.
 
 # %% [markdown]
 # The grey bar is the mean over the growers, the dots are the growers themselves. Where dots lie apart, a feature tells
@@ -66,7 +66,7 @@ print(f"of the first ten features {is_noise[:10].sum()} are noise, of the last t
 # ## Two features, one picture
 #
 # A model of the two features at the top can be drawn whole. The lines are where the most probable grower changes; the
-# colour fades where the model is less sure.
+# color fades where the model is less sure.
 
 # %%
 two = GPClassifier(n_inducing=20, random_state=0).fit(X[ranked[:2]], y)

@@ -7,4 +7,4 @@ _check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do for
 
 def checked(function):
     """`function` with its types checked; the front is left alone, for it must answer to wrong types itself."""
-    return function if function.__module__ == "cavity.estimator" else _check(function)
+    return function if function.__module__ == "cavity.classifier" else _check(function)

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity import packing, predict
-from cavity.inducing import Posterior, Prior, Whitened
+from cavity.files import packing
+from cavity.files.model_file import Model
+from cavity.fitting.encoding import Quantile, Standard
+from cavity.gp import probabilities as predict
+from cavity.gp.prior import Posterior, Prior, Whitened
 from cavity.kernels import RBF, Constant, Kernel
-from cavity.modelfile import Model
-from cavity.scaling import Quantile, Standard
 
 X_NEW = np.random.default_rng(5).normal(0.0, 1.5, (20, 2))
 

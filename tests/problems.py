@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import ArrayData
-from cavity.inducing import Prior
+from cavity.gp.prior import Prior
 from cavity.inference import Batch
 from cavity.kernels import RBF, Kernel
 from cavity.training import HyperPrior, Model, Plan, Trainer, Watch, start_model
@@ -121,7 +121,7 @@ def trainer(
 
 
 class MadeUp:
-    """What an optimiser of a test need not care about."""
+    """What an optimizer of a test need not care about."""
 
     def shrink(self) -> None:
         """Steps stay as they are."""

@@ -93,7 +93,7 @@ def _pyplot() -> Iterator[Any]:
 
 
 def _png(figure: Any) -> bytes:
-    """With 64 steps of each colour in place of 256: half the size of smooth pictures, and no difference to see."""
+    """With 64 steps of each color in place of 256: half the size of smooth pictures, and no difference to see."""
     from PIL import Image
 
     whole, small = io.BytesIO(), io.BytesIO()

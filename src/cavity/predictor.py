@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cavity import modelfile, predict
 from cavity.data import as_source, is_source
 from cavity.data.predictions import write_predictions
 from cavity.data.source import Source
-from cavity.front import choose_device, large_sums
-from cavity.inducing import Posterior
-from cavity.predict import Uncertainty
-from cavity.ranks import launched
+from cavity.files import model_file as modelfile
+from cavity.fitting.encoding import Scaler
+from cavity.fitting.rows import large_sums
+from cavity.gp import probabilities as predict
+from cavity.gp.prior import Posterior
+from cavity.gp.probabilities import Uncertainty
 from cavity.report import Report, examine
-from cavity.scaling import Scaler
+from cavity.runtime.device import choose_device
+from cavity.runtime.distributed import current_workers
 from cavity.training import Record
 
 Array = NDArray[np.float64]
@@ -73,7 +75,7 @@ class Predictor(ClassifierMixin, BaseEstimator):
             How many rows this process has predicted for.
         """
         source = self._validate_source(as_source(X))
-        return write_predictions(source, self._log_proba, self.classes_, folder, resume, launched())
+        return write_predictions(source, self._log_proba, self.classes_, folder, resume, current_workers())
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of the latent functions f, noise included, each (N, C)."""

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from cavity.data import ArrayData
-from cavity.inducing import Whitened
+from cavity.gp.prior import Whitened
+from cavity.gp.sites import Site, cavity
 from cavity.inference import EP, GFITC, SEP, VI, PlainVI, RowSites
 from cavity.inference.vi import VIState
 from cavity.kernels import RBF
-from cavity.sites import Site, cavity
 from cavity.training import Adam
 from tests.problems import PLAN, converge, random_problem, shuffled, sweeps, trainer
 from tests.reference import oracle

@@ -71,7 +71,7 @@ def test_integer_weights_equal_copies_that_are_not_merged(method, monkeypatch):
     weight = np.arange(len(X)) % 3 + 1
     settings = {"inducing_points": X[:6], "scaling": "standard", "max_epochs": 400, "tol": 0.0}
     weighted = inferring(method, **settings).fit(X, y, sample_weight=weight)
-    monkeypatch.setattr("cavity.front.MERGE_ROWS", 0)
+    monkeypatch.setattr("cavity.fitting.rows.MERGE_ROWS", 0)
     copies = inferring(method, **settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     np.testing.assert_allclose(weighted.predict_proba(NEW), copies.predict_proba(NEW), rtol=0, atol=1e-10)
 
@@ -95,7 +95,7 @@ def test_class_weight_is_a_weight_of_its_rows(method):
 
 
 @BOTH
-def test_relabelled_classes_give_permuted_probabilities(method):
+def test_relabeled_classes_give_permuted_probabilities(method):
     """Class 0 is called 2, 1 is called 0, 2 is called 1; k-means is the same for every class."""
     new_name = np.array([2, 0, 1])
     a, b = classifier(method).fit(X, y), classifier(method).fit(X, new_name[y])
@@ -157,7 +157,7 @@ def test_chunks_of_any_size_agree(fitted):
 
 
 def test_two_calls_give_the_same_bits(fitted, monkeypatch):
-    monkeypatch.setattr("cavity.predict.NODES", 8)
+    monkeypatch.setattr("cavity.gp.probabilities.NODES", 8)
     for call in (fitted.predict_proba, fitted.predict_log_proba, lambda Z: np.stack(fitted.uncertainty(Z))):
         np.testing.assert_array_equal(call(NEW), call(NEW))
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from cavity import GPClassifier, predict
+from cavity import GPClassifier
+from cavity.gp import probabilities as predict
 from cavity.inference import EP, GFITC, SEP, VI, PlainVI
 from cavity.inference.vi import EPSILON, VIState
 from cavity.kernels import RBF
@@ -143,11 +144,11 @@ class Ascent:
 
     def adam(self, rate, n_steps, decay=False):
         theta = self.start(PlainVI())
-        optimiser, values = Adam(rate, decay), []
+        optimizer, values = Adam(rate, decay), []
         for step in range(n_steps):
             found = self.objective(PlainVI(), theta)
             values.append(float(found.log_z))
-            theta = optimiser.step(theta, found.by_q, step / n_steps)
+            theta = optimizer.step(theta, found.by_q, step / n_steps)
         return np.array(values)
 
     def lbfgs(self):

@@ -10,7 +10,7 @@ import pytest
 from cavity import GPClassifier
 from cavity.data import Arrays
 from cavity.datasets import make_waveform
-from tests.ranked import results, run, start
+from tests.workers import results, run, start
 
 N = 240
 COMMON = {"n_inducing": 8, "random_state": 0, "tol": 0.0, "checkpoint_seconds": 0.0}

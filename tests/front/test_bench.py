@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from cavity.bench import USUAL, Size, append, fits, machine, read, steps
 from cavity.bench.child import peak_memory
 from cavity.cli import main
-from cavity.settings import PAPER_STEPS
+from cavity.fitting.settings import PAPER_STEPS
 
 SIZE = Size(3, 4, 6, 5)
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 import cavity
 from cavity import GPClassifier
 from cavity.cli import files, main
-from cavity.report.scores import scores
+from cavity.metrics import scores
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -434,10 +434,10 @@ def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
 
 
 ENDLESS = """
-from cavity import front
+from cavity.runtime import progress
 from cavity.training.history import Clock, History
 History.has_settled = lambda self, tol: False
-front.NOW_AND_THEN = 0.0  # a line an epoch
+progress.NOW_AND_THEN = 0.0  # a line an epoch
 {more}
 from cavity.cli import main
 main()

@@ -145,7 +145,7 @@ def test_names_of_features_come_along():
     assert json.loads(about["classes"]) == [0, 1, 2]
 
 
-ALONE = """
+SINGLE_PROCESS = """
 import sys
 
 class Absent:
@@ -170,11 +170,11 @@ def test_it_runs_where_this_library_is_not_installed(tmp_path):
     clf.to_onnx(model)
     np.save(rows, data.X)
     done = subprocess.run(
-        [sys.executable, "-c", ALONE, model, rows, found], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", SINGLE_PROCESS, model, rows, found], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(found), clf.predict_proba(data.X), rtol=0, atol=TOLERANCE)
     blocked = subprocess.run(
-        [sys.executable, "-c", ALONE + "import cavity", model, rows, found], capture_output=True, text=True
+        [sys.executable, "-c", SINGLE_PROCESS + "import cavity", model, rows, found], capture_output=True, text=True
     )
     assert "cavity is blocked" in blocked.stderr

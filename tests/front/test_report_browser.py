@@ -82,7 +82,7 @@ def test_nothing_is_wider_than_the_screen(opened, name, width):
 def test_every_figure_is_there_and_has_a_size(opened):
     tab = opened()
     boxes = tab.evaluate("""() => Object.fromEntries([...document.querySelectorAll('figure svg')]
-        .map(svg => [svg.getAttribute('aria-labelledby').split('-title')[0], svg.getBoundingClientRect().height]))""")
+        .map(svg => [svg.getAttribute('aria-labeledby').split('-title')[0], svg.getBoundingClientRect().height]))""")
     assert set(CHARTS) <= set(boxes)
     hidden = {key for key, height in boxes.items() if height < 50}
     assert all(key.startswith("reliability-") for key in hidden)  # of the classes that are not picked
@@ -208,7 +208,7 @@ def test_the_contents_lead_to_sections_and_tell_where_one_is(opened):
     assert abs(tab.evaluate("document.getElementById('training').getBoundingClientRect().top")) < 120
 
 
-# --- Colours and paper ---
+# --- Colors and paper ---
 
 CONTRASTS = """() => {
   const parse = text => [...text.matchAll(/rgba?\\(([^)]+)\\)/g)].map(m => {
@@ -220,11 +220,11 @@ CONTRASTS = """() => {
     if (!node) return [[255, 255, 255]];
     const style = getComputedStyle(node);
     const own = style.backgroundImage === 'none' ? parse(style.backgroundColor) : parse(style.backgroundImage);
-    if (own.every(colour => colour[3] === 1)) return own.map(c => c.slice(0, 3));
-    return behind(node.parentElement).flatMap(below => own.map(colour => over(colour, below)));
+    if (own.every(color => color[3] === 1)) return own.map(c => c.slice(0, 3));
+    return behind(node.parentElement).flatMap(below => own.map(color => over(color, below)));
   };
-  const light = colour => {
-    const [r, g, b] = colour.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = color => {
+    const [r, g, b] = color.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const contrast = (a, b) => {
@@ -238,10 +238,10 @@ CONTRASTS = """() => {
     const at = node.parentElement;
     if (!node.data.trim() || !at.checkVisibility() || at.closest('title, desc, script, option, .unseen')) continue;
     const style = getComputedStyle(at);
-    const colour = parse(at.closest('text') ? style.fill : style.color)[0];
+    const color = parse(at.closest('text') ? style.fill : style.color)[0];
     const flag = at.closest('.flag');
     const grounds = flag ? [parse(getComputedStyle(flag.querySelector('rect')).fill)[0]] : behind(at);
-    const worst = Math.min(...grounds.map(ground => contrast(over(colour, ground), ground)));
+    const worst = Math.min(...grounds.map(ground => contrast(over(color, ground), ground)));
     seen += 1;
     if (worst < 4.5) bad.push([node.data.trim().slice(0, 30), at.tagName, worst.toFixed(2)]);
   }
@@ -261,15 +261,15 @@ def test_all_text_has_contrast(opened, name, scheme):
 
 def test_the_dark_follows_the_system(opened):
     tab = opened(color_scheme="light")
-    colours = []
+    colors = []
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
-        colours.append(
+        colors.append(
             tab.evaluate("""() => ['body', '.verdict', '.kicker'].map(s => getComputedStyle(document.querySelector(s)))
             .flatMap(style => [style.backgroundColor, style.color])""")
         )
-    assert not set(colours[0][:2]) & set(colours[1][:2])
-    assert colours[0][5] != colours[1][5]
+    assert not set(colors[0][:2]) & set(colors[1][:2])
+    assert colors[0][5] != colors[1][5]
 
 
 @pytest.mark.parametrize("script", [True, False])

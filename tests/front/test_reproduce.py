@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from cavity.cli import main
+from cavity.fitting.settings import PAPER_STEPS
 from cavity.records import append, read
 from cavity.reproduce import NAMES, missing, read_config, write_results
 from cavity.reproduce.write import wanted
-from cavity.settings import PAPER_STEPS
 
 pytest.importorskip("matplotlib", reason="experiments draw")
 
@@ -36,7 +36,7 @@ EVERY = pytest.mark.parametrize(
 
 
 class Here(ProcessPoolExecutor):
-    """In place of several processes: the same work in this one, its arguments and results as if they had travelled."""
+    """In place of several processes: the same work in this one, its arguments and results as if they had traveled."""
 
     def __init__(self, n_processes, context, initializer, initargs):
         self._processes = {}
@@ -74,7 +74,7 @@ def here(monkeypatch):
 @pytest.fixture
 def short(monkeypatch):
     """A few steps a fit are enough to see that everything runs."""
-    monkeypatch.setattr("cavity.settings.EPOCHS", 20)
+    monkeypatch.setattr("cavity.fitting.settings.EPOCHS", 20)
     for method in PAPER_STEPS:
         monkeypatch.setitem(PAPER_STEPS, method, 20)
 
@@ -216,8 +216,8 @@ def test_an_unknown_experiment():
 
 @pytest.mark.parametrize("name", ["uci", "sep-toy"])
 def test_an_unknown_name_after_only(name, no_fits, tmp_path):
-    said = refused(name, "--smoke", "--only", "colour=red", "--out", tmp_path)
-    assert "--only colour=" in said
+    said = refused(name, "--smoke", "--only", "color=red", "--out", tmp_path)
+    assert "--only color=" in said
     assert "fits have" in said
     assert "method" in said
     assert list(tmp_path.iterdir()) == []

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from cavity import GPClassifier
 from cavity.data import Arrays, Parquet, survey
 from cavity.datasets import make_waveform
+from cavity.fitting.settings import FULL_BATCH_ROWS
 from cavity.inference import METHODS
-from cavity.settings import FULL_BATCH_ROWS
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -168,6 +168,6 @@ def test_what_a_source_cannot_do_is_said(rows):
 
 def test_settings_that_need_too_much_memory_are_refused_with_some_that_do_not(rows, monkeypatch):
     X, y = rows
-    monkeypatch.setattr("cavity.estimator.available_bytes", lambda device: 10**8)
+    monkeypatch.setattr("cavity.classifier.available_bytes", lambda device: 10**8)
     with pytest.raises(ValueError, match=r"these settings need about .* but 100 MB are free; .*n_inducing="):
         classifier(n_inducing=800, method="sep", batch_size=100).fit(X, y)

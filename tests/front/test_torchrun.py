@@ -12,7 +12,7 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.datasets import make_waveform
-from tests.ranked import ROOT, start
+from tests.workers import ROOT, start
 
 SETTINGS = {"method": "ep", "n_inducing": 8, "batch_size": 20, "max_epochs": 12, "tol": 0.0, "random_state": 0}
 SCRIPT = """
@@ -73,7 +73,7 @@ def test_a_restart_goes_on_from_the_last_checkpoint(tmp_path):
 @pytest.mark.parametrize("size", [2])
 def test_predictions_are_shared_out(size, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
-    from tests.ranked import run
+    from tests.workers import run
 
     counts = run(predict_all, size, tmp_path, str(tmp_path / "out"))
     assert sum(counts) == 240

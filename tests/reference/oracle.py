@@ -83,7 +83,7 @@ def moments(q):
 
 
 def g(gaussian):
-    """S: the log-normaliser, D/2 log 2π + ½ log|Λ⁻¹| + ½ ηᵀΛ⁻¹η."""
+    """S: the log-normalizer, D/2 log 2π + ½ log|Λ⁻¹| + ½ ηᵀΛ⁻¹η."""
     precision, linear = gaussian
     log_det = np.linalg.slogdet(precision)[1]
     return 0.5 * (len(linear) * np.log(2 * np.pi) - log_det + linear @ np.linalg.solve(precision, linear))
@@ -183,7 +183,7 @@ def ep_log_z(K, upsilon, s, y, sites, w):
 
 
 def sep_counts(y, C, w):
-    """n_k: rows labelled k count once for each of their C − 1 factors, all other rows once."""
+    """n_k: rows labeled k count once for each of their C − 1 factors, all other rows once."""
     return np.array([np.sum(np.where(y == k, (C - 1) * w, w)) for k in range(C)])
 
 
@@ -459,8 +459,8 @@ def log_class_probabilities(mean, variance):
     sd, log_p = np.sqrt(variance), np.empty(mean.shape)
     for i in range(len(mean)):
         edge = np.unique(mean[i] + sd[i] * np.linspace(-40, 40, 161)[:, None])
-        centre, half = (edge[1:] + edge[:-1]) / 2, (edge[1:] - edge[:-1]) / 2
-        f = (centre[:, None] + half[:, None] * node).ravel()
+        center, half = (edge[1:] + edge[:-1]) / 2, (edge[1:] - edge[:-1]) / 2
+        f = (center[:, None] + half[:, None] * node).ravel()
         log_weight = np.log((half[:, None] * node_weight).ravel())
         z = (f[:, None] - mean[i]) / sd[i]
         log_cdf = log_ndtr(z)

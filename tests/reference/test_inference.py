@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import GPClassifier, predict
+from cavity import GPClassifier
+from cavity.gp import probabilities as predict
 from cavity.inference import EP, GFITC, METHODS
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from tests.problems import Problem, converge, random_problem, sweeps

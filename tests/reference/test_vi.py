@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.special import logsumexp, ndtr
 
-from cavity import predict
+from cavity.gp import probabilities as predict
 from cavity.inference import VI, PlainVI, vi
 from cavity.inference.vi import EPSILON, VIState, kl_from_prior
 from cavity.kernels import Constant, Linear, Matern32

@@ -14,8 +14,8 @@ from cavity.bench import rivals
 from cavity.bench.child import in_child
 from cavity.bench.problems import Options, Size, Start, sparse_images
 from cavity.bench.timing import milliseconds, once
+from cavity.classifier import GPClassifier
 from cavity.datasets import load, make_waveform
-from cavity.estimator import GPClassifier
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.records import Record

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from cavity.bench.child import in_child
 from cavity.bench.problems import Options
+from cavity.classifier import GPClassifier
 from cavity.data import Parquet
 from cavity.datasets import load
-from cavity.estimator import GPClassifier
 from cavity.records import Record
 
 Array = NDArray[np.float64]
@@ -27,7 +27,7 @@ MODEL: dict[str, Any] = {"method": "sep", "n_inducing": 100, "batch_size": 500, 
 TURNS = 3  # of both, so that a busy moment of the machine hits neither alone
 MANY = {"C": 1000, "N": 200_000, "D": 20, "M": 50, "B": 500}
 TEST_ROWS = 10_000
-APART = 4.0  # of the centres of many classes, in standard deviations
+APART = 4.0  # of the centers of many classes, in standard deviations
 
 
 def memory(options: Options) -> Iterator[Record]:
@@ -128,9 +128,9 @@ def classes(options: Options) -> Iterator[Record]:
 
 def _many_classes() -> Record:
     rng, (C, N, D, M, B) = np.random.default_rng(0), MANY.values()
-    centres = APART * rng.standard_normal((C, D))
+    centers = APART * rng.standard_normal((C, D))
     y = rng.integers(0, C, N)
-    X = centres[y] + rng.standard_normal((N, D)) * APART / 2
+    X = centers[y] + rng.standard_normal((N, D)) * APART / 2
     X_test, y_test = X[-TEST_ROWS:], y[-TEST_ROWS:]
     model = GPClassifier("sep", n_inducing=M, batch_size=B, share_kernel=True, share_inducing=True, max_epochs=1,
                          random_state=0)  # fmt: skip

@@ -23,7 +23,7 @@ from cavity.bench.problems import Options, Start
 from cavity.bench.rivals import Make, available
 from cavity.bench.tasks import Task, find_start, task
 from cavity.bench.timing import once
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.kernels import RBF
 from cavity.records import Record
 

@@ -9,7 +9,7 @@ import numpy as np
 from cavity.bench import rivals
 from cavity.bench.problems import Options, Size, sparse_images
 from cavity.bench.steps import cavity_step
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.kernels import RBF
 from cavity.records import Record
 

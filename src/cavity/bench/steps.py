@@ -13,10 +13,11 @@ from cavity.bench import rivals
 from cavity.bench.problems import Options, Rows, Size, Start, sparse_images
 from cavity.bench.timing import gigaflops, milliseconds, operations
 from cavity.data import ArrayData
-from cavity.front import kept_memory, untraced
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.records import Record
+from cavity.runtime.device import untraced
+from cavity.runtime.threads import kept_memory
 from cavity.training import Adam, Course, HyperPrior, Plan, Trainer, start_model
 
 REPEATS = 15
@@ -61,7 +62,7 @@ def _record(what: str, size: Size, dtype: str, device: str, limit: float, work: 
 
 
 def cavity_step(method: str, rows: Rows, size: Size, dtype: str, device: str) -> Work:
-    """Steps as training makes them, the optimiser's included: one at a time, on a GPU an epoch; a call gives θ."""
+    """Steps as training makes them, the optimizer's included: one at a time, on a GPU an epoch; a call gives θ."""
     kind = getattr(torch, dtype)
     model = start_model(
         RBF(), rows.X, size.C, rows.Z, 0.1, (True, True), (False, False), rivals.LENGTHSCALE, torch.device(device), kind
@@ -71,21 +72,21 @@ def cavity_step(method: str, rows: Rows, size: Size, dtype: str, device: str) ->
     data = ArrayData(X, y, torch.ones(len(X), dtype=torch.float64, device=device), size.C)
     plan = Plan("inner", size.B, 1, None, 0.0, 0.03 if method == "vi" else 1.0)
     trainer = Trainer(model, METHODS[method](), data, plan, HyperPrior(model, {}))
-    optimiser = Adam(1e-3, decay=False, n_rows=len(rows.X))
+    optimizer = Adam(1e-3, decay=False, n_rows=len(rows.X))
     theta, state = trainer.start()
     turn, batches = 0, list(data.in_order(size.B))
 
     def one() -> torch.Tensor:
         nonlocal theta, state, turn
         state, _, gradient = trainer.evaluate(theta, state, batches[turn % len(batches)], 0)
-        theta, turn = optimiser.step(theta, gradient, 0.0), turn + 1
+        theta, turn = optimizer.step(theta, gradient, 0.0), turn + 1
         return theta
 
     course = Course(theta, state)
 
     def epoch() -> torch.Tensor:
         course.step = 0
-        trainer.epoch(course, optimiser)
+        trainer.epoch(course, optimizer)
         return course.theta
 
     return Work(epoch, len(batches)) if device.startswith("cuda") else Work(one, 1)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity.bench.problems import Start
 from cavity.datasets import load
-from cavity.settings import BATCH_START
+from cavity.fitting.settings import BATCH_START
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -33,7 +33,7 @@ class Task(NamedTuple):
 
 
 def task(name: str) -> Task:
-    """The authors' first split of Satellite, standardised; MNIST's own split; a quarter of the digits held out."""
+    """The authors' first split of Satellite, standardized; MNIST's own split; a quarter of the digits held out."""
     data = load(name)
     if name == "digits":
         rows = np.random.default_rng(0).permutation(len(data.X))
@@ -52,7 +52,7 @@ def _scaled(X: NDArray, scaler: StandardScaler | None, name: str) -> Array:
 
 
 def find_start(X: Array, n_classes: int, n_inducing: int, lengthscale: float | None = None, seed: int = 0) -> Start:
-    """Centres of k-means for every class and the kernel that cavity starts mini-batches with, timed."""
+    """Centers of k-means for every class and the kernel that cavity starts mini-batches with, timed."""
     began = time.perf_counter()
     rows = np.random.default_rng(seed).permutation(len(X))
     means = KMeans(min(n_inducing, len(X)), n_init=1, max_iter=LLOYD_STEPS, random_state=seed)

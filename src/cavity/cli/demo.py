@@ -15,9 +15,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cavity.classifier import GPClassifier
 from cavity.datasets import load
-from cavity.estimator import GPClassifier
-from cavity.report.scores import scores
+from cavity.metrics import scores
 from cavity.report.text import images, table
 
 SHOWN = 5

@@ -1,4 +1,4 @@
-"""`cavity evaluate`: how good a model is on labelled rows."""
+"""`cavity evaluate`: how good a model is on labeled rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cavity.cli.tables import frame, model_columns
 @DROP_MISSING
 @JSON
 def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missing: bool, as_json: bool) -> None:
-    """Score MODEL on the labelled rows of DATA (CSV or Parquet).
+    """Score MODEL on the labeled rows of DATA (CSV or Parquet).
 
     Of the file that the model was made from, only the rows that were held out are used.
 

@@ -19,7 +19,7 @@ from cavity.data.csv_stream import Stream
 from cavity.data.files import File, find_files
 from cavity.data.row_groups import facts, opened
 from cavity.data.source import Source
-from cavity.memory import available_bytes
+from cavity.runtime.memory import available_bytes
 
 CSV_ENDINGS, PARQUET_ENDINGS = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")
 SEPARATORS = (",", ";", "\t", "|")  # the first of those that are most frequent in the line of names

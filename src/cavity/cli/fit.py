@@ -1,4 +1,4 @@
-"""`cavity fit`: from a file of labelled rows to a model in a file."""
+"""`cavity fit`: from a file of labeled rows to a model in a file."""
 
 from __future__ import annotations
 

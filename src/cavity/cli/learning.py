@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.classifier import GPClassifier
 from cavity.cli.columns import Columns, choose, counters, explained
 from cavity.cli.files import Data, columns_of, first_rows, is_large, schema, source
 from cavity.cli.holdout import digest, files_digest, held_out, row_keys
@@ -19,8 +20,7 @@ from cavity.cli.output import Output, plural
 from cavity.cli.scoring import Tally, in_words, plain, score
 from cavity.cli.tables import Rows, frame, read_rows
 from cavity.data.source import Source
-from cavity.estimator import GPClassifier
-from cavity.ranks import launched
+from cavity.runtime.distributed import current_workers
 from cavity.training.history import STOPPED
 
 HOLDOUT = 0.2  # of the rows, where nothing else is asked for
@@ -80,7 +80,9 @@ class Learned(NamedTuple):
 def learn(data: Data, asked: Asked, params: dict[str, Any], out: Path, output: Output) -> None:
     """Learn from the files, write the model, and say what came of it."""
     lesson = (
-        _from_disk(data, asked, output) if is_large(data, launched().neighbours) else _in_memory(data, asked, output)
+        _from_disk(data, asked, output)
+        if is_large(data, current_workers().neighbors)
+        else _in_memory(data, asked, output)
     )
     began, model = time.perf_counter(), GPClassifier(**params)
     with stopping() as stop:  # until the model is written

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.classifier import load
 from cavity.cli.files import Data, columns_of, is_large, schema
 from cavity.cli.holdout import known_again
 from cavity.cli.labels import places
 from cavity.cli.output import Output, plural
 from cavity.cli.tables import Rows, frame, model_columns, read_rows
-from cavity.estimator import load
 
 
 class Loaded(NamedTuple):
@@ -63,7 +63,7 @@ def target_of(loaded: Loaded, given: str | None) -> str:
     return target
 
 
-def read_labelled(data: Data, loaded: Loaded, target: str, drop_missing: bool) -> Rows:
+def read_labeled(data: Data, loaded: Loaded, target: str, drop_missing: bool) -> Rows:
     """All rows with the features of the model and their labels."""
     columns = model_columns(data, schema(data), loaded.names, loaded.model.n_features_in_, target)
     columns = columns._replace(target=target)
@@ -72,7 +72,7 @@ def read_labelled(data: Data, loaded: Loaded, target: str, drop_missing: bool) -
 
 def judged(data: Data, loaded: Loaded, target: str, drop_missing: bool, output: Output) -> Judged:
     """The rows to judge by: of the file that the model was made from just those that were held out."""
-    rows = read_labelled(data, loaded, target, drop_missing)
+    rows = read_labeled(data, loaded, target, drop_missing)
     note_dropped(rows.dropped, output)
     assert rows.y is not None
     place = places(rows.y, loaded.model.classes_, lambda i: f"{data.name}, row {rows.numbers[i]}")
@@ -99,7 +99,7 @@ def note_dropped(count: int, output: Output) -> None:
         output.note(f"{plural(count, 'row')} with missing values left out")
 
 
-def labelled(rows: Rows, loaded: Loaded, place: NDArray[np.int64]) -> tuple[Any, NDArray[Any]]:
+def labeled(rows: Rows, loaded: Loaded, place: NDArray[np.int64]) -> tuple[Any, NDArray[Any]]:
     """Features and labels in the form that the model takes."""
     return frame(rows.X, loaded.names), loaded.model.classes_[place]
 

@@ -19,7 +19,7 @@ from cavity.cli.progress import through_rows
 from cavity.cli.tables import Batch, batches, frame, model_columns
 from cavity.cli.writing import STDOUT, write
 from cavity.data.arrow import arrow
-from cavity.ranks import launched
+from cavity.runtime.distributed import current_workers
 
 LABEL, PROBABILITY = "prediction", "p_"
 PARTS = ("total", "aleatoric", "epistemic")
@@ -77,7 +77,7 @@ def predict(
 
 def _to_folder(loaded: Loaded, data: Data, out: str) -> int:
     mine = int(loaded.model.predict_to(source(data, None, _features(loaded, data)), out))
-    return sum(launched().gather(mine))
+    return sum(current_workers().gather(mine))
 
 
 def _to_file(

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from cavity.cli.files import Data
 from cavity.data.row_groups import facts
-from cavity.front import NOW_AND_THEN, clock, is_live
+from cavity.runtime.progress import NOW_AND_THEN, clock, is_live
 
 DELAY = 2.0  # seconds: what is done sooner needs no bar
 CHUNK = 2**22  # bytes

@@ -11,7 +11,7 @@ import click
 from cavity.cli.files import find
 from cavity.cli.holdout import known_again
 from cavity.cli.labels import places
-from cavity.cli.models import Loaded, judged, labelled, load_model, read_labelled, refuse_large, target_of
+from cavity.cli.models import Loaded, judged, labeled, load_model, read_labeled, refuse_large, target_of
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
 from cavity.cli.output import Output, check_place, is_first, plural
 from cavity.cli.tables import Rows
@@ -42,7 +42,7 @@ def report(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a page about MODEL, judged by the labelled rows of DATA (CSV or Parquet).
+    """Write a page about MODEL, judged by the labeled rows of DATA (CSV or Parquet).
 
     Scores beside those of simple models, calibration, confusions, which features matter, the rows it is unsure of. Of
     the file that the model was made from, only the rows that were held out are used.
@@ -61,7 +61,7 @@ def report(
     rows = judged(found, loaded, target, drop_missing, output)
     learned = rows.learned if train is None else _learned(train, loaded, target, drop_missing)
     output.hint(f"examining {plural(len(rows.place), 'row')} …")
-    X, y = labelled(rows.rows, loaded, rows.place)
+    X, y = labeled(rows.rows, loaded, rows.place)
     page = loaded.model.report(
         X, y, train=_training(loaded, learned), title=title or f"{model.stem} on {found.name}",
         row_names=rows.rows.numbers.tolist(),
@@ -78,7 +78,7 @@ def report(
 
 def _learned(train: str, loaded: Loaded, target: str, drop_missing: bool) -> Rows:
     """The rows of a file, without those that the model did not learn from."""
-    rows = read_labelled(find([train]), loaded, target, drop_missing)
+    rows = read_labeled(find([train]), loaded, target, drop_missing)
     held = known_again(rows, loaded.metrics)
     return rows if held is None else rows.take(~held)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.cli.labels import word
 from cavity.cli.tables import Array, frame
-from cavity.report.scores import Scores, calibration_error
+from cavity.metrics import Scores, calibration_error
 from cavity.report.text import table
 
 ROWS = 8192  # predicted at a time

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cavity.data.arrow import arrow
-from cavity.wholefile import whole_file
+from cavity.files.atomic import whole_file
 
 STDOUT = "-"
 ENDINGS = (".csv", ".parquet", ".pq")

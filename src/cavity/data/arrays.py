@@ -16,7 +16,7 @@ from cavity.inference import Batch
 
 @dataclass(frozen=True)
 class Share:
-    """Which of the rows of all ranks are these: a block of them, `first` its number, out of `n_rows`."""
+    """Which of the rows of all workers are these: a block of them, `first` its number, out of `n_rows`."""
 
     first: int
     n_rows: int
@@ -32,7 +32,7 @@ class ArrayData:
         y: labels 0 … C−1, (N,).
         weight: how many copies each row stands for, (N,).
         n_classes: C; a class may have no row.
-        share: which rows these are, where several ranks have a block each; None where they are all.
+        share: which rows these are, where several workers have a block each; None where they are all.
     """
 
     X: Float[Tensor, "N D"]
@@ -46,7 +46,7 @@ class ArrayData:
 
     @cached_property
     def own_weight(self) -> Float[Tensor, "C"]:
-        """The weight of each class's rows, on all ranks."""
+        """The weight of each class's rows, on all workers."""
         if self.share is not None:
             return self.share.own_weight
         return torch.zeros_like(self.weight[:1]).expand(self.n_classes).index_add(0, self.y, self.weight)
@@ -59,7 +59,7 @@ class ArrayData:
 
     @property
     def row_ids(self) -> Int[Tensor, "N"]:
-        """Their numbers among the rows of all ranks."""
+        """Their numbers among the rows of all workers."""
         return torch.arange(len(self)) + (0 if self.share is None else self.share.first)
 
     @property

@@ -14,7 +14,7 @@ from cavity.inference import Batch
 
 
 class Draw(NamedTuple):
-    """Places of the rows of a batch, and ρ = N/|B|, which counts the rows of all ranks."""
+    """Places of the rows of a batch, and ρ = N/|B|, which counts the rows of all workers."""
 
     positions: Int[Tensor, "B"]
     scale: float
@@ -22,7 +22,7 @@ class Draw(NamedTuple):
 
 @runtime_checkable
 class Data(Protocol):
-    """The rows of one rank, and what is known of those of all ranks.
+    """The rows of one rank, and what is known of those of all workers.
 
     Every rank makes the same number of steps an epoch. What they see together does not depend on how many they are.
     """
@@ -36,11 +36,11 @@ class Data(Protocol):
 
     @property
     def own_weight(self) -> Float[Tensor, "C"]:
-        """The weight of each class's rows, on all ranks."""
+        """The weight of each class's rows, on all workers."""
 
     @property
     def row_ids(self) -> Int[Tensor, "N"]:
-        """Numbers that tell the rows of all ranks apart, in the order of their places."""
+        """Numbers that tell the rows of all workers apart, in the order of their places."""
 
     def steps(self, size: int) -> int:
         """Batches of an epoch."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cavity.data.arrow import arrow
 from cavity.data.source import Array, Block, Source
 from cavity.data.survey import my_lanes
-from cavity.ranks import ALONE, Ranks
-from cavity.wholefile import whole_file
+from cavity.files.atomic import whole_file
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 ROW, LABEL, PROBABILITY = "row", "prediction", "p_"
 
@@ -26,11 +26,11 @@ def write_predictions(
     classes: NDArray[Any],
     folder: str | os.PathLike[str],
     resume: bool = False,
-    ranks: Ranks = ALONE,
+    workers: Workers = SINGLE_PROCESS,
 ) -> int:
     """A file for each lane, in the order of the rows: row number, most probable label, probability of each class.
 
-    A file has its name only once it is whole. Ranks share the lanes.
+    A file has its name only once it is whole. Workers share the lanes.
 
     Returns:
         How many rows this rank has predicted for.
@@ -41,7 +41,7 @@ def write_predictions(
     if done and not resume:
         raise ValueError(f"the folder {folder} holds predictions already ({min(done)}); "
                          "give another, or resume=True to write what is missing")  # fmt: skip
-    for lane in ranks.in_touch(my_lanes(source, ranks)):
+    for lane in workers.in_touch(my_lanes(source, workers)):
         name = f"part-{lane:05d}.parquet"
         if name not in done:
             total += _write(path / name, _tables(source.blocks(lane), log_proba, classes))

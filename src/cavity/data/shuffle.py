@@ -22,7 +22,7 @@ class LaneBatch(NamedTuple):
         lane, row: which rows they are, (n,).
         where: where the i-th of them is stored, in words; it may take a while to find.
         step: which step of the epoch it is.
-        total: how many rows the step has in all lanes, those of other ranks included.
+        total: how many rows the step has in all lanes, those of other workers included.
     """
 
     X: Array
@@ -63,7 +63,7 @@ def batches(
     """The steps of an epoch, every row in one of them.
 
     Pieces of a lane come in an order drawn from (seed, epoch, lane), and its rows pass through a buffer in which they
-    are permuted. So a step has the same rows on any number of ranks.
+    are permuted. So a step has the same rows on any number of workers.
 
     Args:
         source: the rows.

@@ -20,9 +20,9 @@ from cavity.data.labels import Encoded
 from cavity.data.shuffle import LaneBatch
 from cavity.data.source import Source
 from cavity.data.survey import Survey
+from cavity.fitting.encoding import Scaler
 from cavity.inference import Batch
-from cavity.ranks import ALONE, Ranks
-from cavity.scaling import Scaler
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StreamData:
         skip: rows of each lane that are not learned from, sorted.
         device: where batches go.
         dtype: of the inputs.
-        ranks: the processes that share the lanes.
+        workers: the processes that share the lanes.
     """
 
     source: Source
@@ -47,7 +47,7 @@ class StreamData:
     skip: dict[int, NDArray[np.int64]]
     device: torch.device
     dtype: torch.dtype = torch.float64
-    ranks: Ranks = field(default=ALONE)
+    workers: Workers = field(default=SINGLE_PROCESS)
 
     @property
     def n_classes(self) -> int:
@@ -60,7 +60,7 @@ class StreamData:
 
     @cached_property
     def own_weight(self) -> Float[Tensor, "C"]:
-        """The weight of each class's rows, on all ranks."""
+        """The weight of each class's rows, on all workers."""
         n_skipped = sum(map(len, self.skip.values()))
         counts = self.survey.class_counts - np.bincount(self.survey.sample.y[:n_skipped], minlength=self.n_classes)
         return torch.from_numpy(counts * self.class_weight).to(self.device)
@@ -96,7 +96,7 @@ class StreamData:
 
     @cached_property
     def _mine(self) -> tuple[int, ...]:
-        return tuple(range(self.ranks.rank, len(self.survey.lane_rows), self.ranks.size))
+        return tuple(range(self.workers.rank, len(self.survey.lane_rows), self.workers.size))
 
     @cached_property
     def _encoded(self) -> Encoded:

@@ -15,7 +15,7 @@ from cavity.data.moments import Moments, joined, moments
 from cavity.data.sample import Draw, Drawn
 from cavity.data.sample import joined as joined_rows
 from cavity.data.source import Array, Block, Source
-from cavity.ranks import ALONE, Ranks
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 DIGITS = 6  # of the means in a fingerprint
 
@@ -69,7 +69,7 @@ class Survey:
 
 
 def survey(
-    source: Source, *, sample_rows: int = 10_000, seed: int = 0, classes: Any = None, ranks: Ranks = ALONE
+    source: Source, *, sample_rows: int = 10_000, seed: int = 0, classes: Any = None, workers: Workers = SINGLE_PROCESS
 ) -> Survey:
     """Read a source once.
 
@@ -80,7 +80,7 @@ def survey(
         sample_rows: how many to keep at most.
         seed: of the sample.
         classes: all labels there may be; by default those that are found. Any other is refused.
-        ranks: the processes; each reads its own lanes.
+        workers: the processes; each reads its own lanes.
 
     >>> from cavity.data import Arrays
     >>> found = survey(Arrays(np.array([[1.0], [2.0], [3.0]]), ["no", "yes", "no"]))
@@ -88,23 +88,23 @@ def survey(
     (3, array([2.]), array([1.]), array([2, 1]))
     """
     counts, draw, by_lane = Counts(_given(classes)), Draw(sample_rows, seed), dict[int, Moments]()
-    for lane, block in ranks.in_touch(_my_blocks(source, ranks)):
+    for lane, block in workers.in_touch(_my_blocks(source, workers)):
         counts.add(block)
         draw.add(lane, block)
         here = moments(block.X)
         by_lane[lane] = joined(by_lane[lane], here) if lane in by_lane else here
-    found = [part for parts in ranks.gather(by_lane) for part in parts.items()]
+    found = [part for parts in workers.gather(by_lane) for part in parts.items()]
     if not found:
         raise ValueError("the source has no rows; at least one is needed")
-    counts = _all_counts(counts, ranks)
-    drawn = _all_drawn(draw.drawn(), sample_rows, ranks)
+    counts = _all_counts(counts, workers)
+    drawn = _all_drawn(draw.drawn(), sample_rows, workers)
     sample = Sample(drawn.X, places(drawn.y, counts.classes)[0], drawn.lane, drawn.row)
     return _survey(source, dict(found), counts, sample)
 
 
 def _survey(source: Source, by_lane: dict[int, Moments], counts: Counts, sample: Sample) -> Survey:
     lane_rows = tuple(by_lane[lane].n if lane in by_lane else 0 for lane in range(source.lanes))
-    whole = reduce(joined, (by_lane[lane] for lane in sorted(by_lane)))  # in this order on any number of ranks
+    whole = reduce(joined, (by_lane[lane] for lane in sorted(by_lane)))  # in this order on any number of workers
     mean, sd = whole.mean_and_sd()
     size = np.maximum(-whole.lowest, whole.highest)
     middle = (mean / np.where(size > 0, size, 1.0)).round(DIGITS) + 0.0
@@ -118,32 +118,32 @@ def _survey(source: Source, by_lane: dict[int, Moments], counts: Counts, sample:
                   whole.lowest, whole.highest, sample, fingerprint)  # fmt: skip
 
 
-def _my_blocks(source: Source, ranks: Ranks) -> Iterator[tuple[int, Block]]:
-    for lane in my_lanes(source, ranks):
+def _my_blocks(source: Source, workers: Workers) -> Iterator[tuple[int, Block]]:
+    for lane in my_lanes(source, workers):
         for block in source.blocks(lane):
             if len(block.rows):
                 yield lane, block
 
 
-def my_lanes(source: Source, ranks: Ranks) -> range:
+def my_lanes(source: Source, workers: Workers) -> range:
     """The lanes that this rank reads."""
-    return range(ranks.rank, source.lanes, ranks.size)
+    return range(workers.rank, source.lanes, workers.size)
 
 
 def _given(classes: Any) -> NDArray[Any] | None:
     return None if classes is None else distinct(np.asarray(classes))[0]
 
 
-def _all_counts(mine: Counts, ranks: Ranks) -> Counts:
+def _all_counts(mine: Counts, workers: Workers) -> Counts:
     whole = Counts()
-    for classes, counts in ranks.gather((mine.classes, mine.counts)):
+    for classes, counts in workers.gather((mine.classes, mine.counts)):
         whole.join(classes, counts)
     return whole
 
 
-def _all_drawn(mine: Drawn | None, size: int, ranks: Ranks) -> Drawn:
-    """The winners of all ranks; only they are sent around."""
-    keys = np.concatenate(ranks.gather(np.empty(0) if mine is None else mine.key))
+def _all_drawn(mine: Drawn | None, size: int, workers: Workers) -> Drawn:
+    """The winners of all workers; only they are sent around."""
+    keys = np.concatenate(workers.gather(np.empty(0) if mine is None else mine.key))
     cut = np.sort(keys)[:size][-1] if len(keys) else 0.0
-    parts = ranks.gather(None if mine is None else mine.take(mine.key <= cut))
+    parts = workers.gather(None if mine is None else mine.take(mine.key <= cut))
     return joined_rows([part for part in parts if part is not None]).smallest(size)

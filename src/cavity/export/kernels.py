@@ -35,14 +35,14 @@ class Rows:
         return self.X.mT
 
     @cached_property
-    def centre(self) -> Array:
+    def center(self) -> Array:
         """Of all inducing points. Distances are differences of squares, which lose digits far from the origin."""
         return self.Z.mean((0, 1))
 
     @cached_property
-    def centred(self) -> Value:
-        """The rows as columns, about the centre."""
-        return self.across - self.centre[:, None]
+    def centerd(self) -> Value:
+        """The rows as columns, about the center."""
+        return self.across - self.center[:, None]
 
     @cached_property
     def zeros(self) -> Value:
@@ -83,10 +83,10 @@ def _stationary(shape: Callable[[Value, Array], Value], params: Params, rows: Ro
 
 def _squared_distances(precision: Array, rows: Rows) -> Value:
     """r² = Σ_d (z_d − x_d)²/ℓ_d² as one product, (C, M, N)."""
-    Z = rows.Z - rows.centre
+    Z = rows.Z - rows.center
     scaled = Z * precision[:, None, :]
-    of_rows = precision @ rows.centred.square()
-    r2 = _against(-2.0 * scaled, rows.centred) + (Z * scaled).sum(-1)[..., None] + of_rows.grow(1)
+    of_rows = precision @ rows.centerd.square()
+    r2 = _against(-2.0 * scaled, rows.centerd) + (Z * scaled).sum(-1)[..., None] + of_rows.grow(1)
     return r2.at_least(0.0)
 
 

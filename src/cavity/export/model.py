@@ -16,11 +16,11 @@ from cavity.export.graph import Graph, Value, info, onnx_library
 from cavity.export.kernels import Rows, covariance
 from cavity.export.quadrature import largest_probabilities
 from cavity.export.scaling import scaled
-from cavity.inducing import Posterior
+from cavity.files.atomic import whole_file
+from cavity.fitting.encoding import Scaler
+from cavity.gp.prior import Posterior
 from cavity.numerics.limits import rounding
-from cavity.scaling import Scaler
 from cavity.version import __version__
-from cavity.wholefile import whole_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto

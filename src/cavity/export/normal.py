@@ -18,7 +18,7 @@ from cavity.export.graph import Value
 
 Array = NDArray[np.float64]
 
-CENTRE, DEGREE = 5.0, 18  # a, and of the polynomial; measured: m to a relative 2e-14
+CENTER, DEGREE = 5.0, 18  # a, and of the polynomial; measured: m to a relative 2e-14
 LARGEST = 37.0  # exp(-z²/2) is a normal number up to here
 SQRT_2PI = math.sqrt(2 * math.pi)
 
@@ -41,8 +41,8 @@ def normal(z: Value) -> Normal:
 
 def _mills(x: Value) -> Value:
     """m(x)/√(2π), for x ≥ 0."""
-    inverse = 1.0 / (x + CENTRE)
-    t = 1.0 - inverse * (2.0 * CENTRE)
+    inverse = 1.0 / (x + CENTER)
+    t = 1.0 - inverse * (2.0 * CENTER)
     highest, *others = (coefficients() / SQRT_2PI)[::-1]
     total = t * highest + others[0]
     for coefficient in others[1:]:
@@ -56,5 +56,5 @@ def coefficients() -> Array:
 
 
 def _straightened(t: Array) -> Array:
-    x = CENTRE * (1.0 + t) / (1.0 - t)
-    return (x + CENTRE) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
+    x = CENTER * (1.0 + t) / (1.0 - t)
+    return (x + CENTER) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))

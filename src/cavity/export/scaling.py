@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.export.graph import Value
+from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
 from cavity.numerics.limits import LARGEST_INPUT
-from cavity.scaling import Quantile, Scaler, Standard, Unscaled
 
 Array = NDArray[np.float64]
 

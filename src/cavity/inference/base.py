@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cavity.inducing import Gradient, Posterior, Prior, Rows
-from cavity.ranks import ALONE, Ranks
-from cavity.sites import Site
+from cavity.gp.prior import Gradient, Posterior, Prior, Rows
+from cavity.gp.sites import Site
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class Batch(NamedTuple):
@@ -79,7 +79,7 @@ class RowSites(NamedTuple):
 class Objective:
     """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks, made when asked for.
 
-    `by_q` is its gradient by the state, for a method whose state the optimiser moves.
+    `by_q` is its gradient by the state, for a method whose state the optimizer moves.
     """
 
     log_z: Tensor
@@ -97,12 +97,12 @@ class Method(Protocol):
     """A method improves its state at fixed hyper-parameters, and scores the hyper-parameters at a fixed state.
 
     `keeps_rows`: whether the state holds something of every row. `learns_q`: whether the state is a vector that the
-    optimiser moves together with the hyper-parameters. `mixes`: whether mixing the last few sweeps finds the fixed
-    point sooner. `ranks`: the processes that hold the rows. Sums over rows that q is made of are added up over them by
+    optimizer moves together with the hyper-parameters. `mixes`: whether mixing the last few sweeps finds the fixed
+    point sooner. `workers`: the processes that hold the rows. Sums over rows that q is made of are summed over them by
     the method; an objective has the rank's own rows and its share of what does not depend on rows, for others to add.
     """
 
-    ranks: Ranks
+    workers: Workers
 
     keeps_rows: bool
     learns_q: bool
@@ -127,11 +127,11 @@ class Method(Protocol):
         """How far two states lie apart, relative to their size."""
 
 
-def relative_change(old: Iterable[Tensor], new: Iterable[Tensor], ranks: Ranks = ALONE) -> float:
-    """The largest change of any entry, relative to the largest entry of its tensor, on all ranks."""
+def relative_change(old: Iterable[Tensor], new: Iterable[Tensor], workers: Workers = SINGLE_PROCESS) -> float:
+    """The largest change of any entry, relative to the largest entry of its tensor, on all workers."""
     pairs = [(a, b) for a, b in zip(old, new, strict=True)]
     sizes = [largest_entry(x) for a, b in pairs for x in (b - a, b)]
-    change, size = ranks.most(torch.stack(sizes)).view(-1, 2).unbind(1)
+    change, size = workers.most(torch.stack(sizes)).view(-1, 2).unbind(1)
     return float((change / size.clamp_min(1.0)).max())
 
 

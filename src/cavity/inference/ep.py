@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.prior import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.sites import Factors, Site, collect, factors, log_site_scale, opposed, refine, totals
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
-from cavity.numerics.linalg import symmetrise
-from cavity.ranks import ALONE, Ranks
-from cavity.sites import Factors, Site, collect, factors, log_site_scale, opposed, refine, totals
+from cavity.numerics.linalg import symmetrize
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class EP:
@@ -28,8 +28,8 @@ class EP:
     learns_q = False
     mixes = True
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self.ranks = ranks
+    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
+        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""
@@ -43,7 +43,7 @@ class EP:
         if batch.is_full:
             return state.with_sites(batch, new)
         change = [n - o for n, o in zip(_totals(new, batch), _totals(sites, batch), strict=True)]
-        dS, dr = self.ranks.sum(*sum_of_sites(rows.W, *change))
+        dS, dr = self.workers.sum(*sum_of_sites(rows.W, *change))
         T, t = (x + dx for x, dx in zip((state.T, state.t), prior.unwhiten(dS, dr), strict=True))
         prior.knows(T, S + dS, r + dr)
         return state._replace(T=T, t=t).with_sites(batch, new)
@@ -55,8 +55,8 @@ class EP:
         mean, var, covW = q.gather(rows.W)
         f = factors(mean, var, rows.s, sites, batch.own, factor_weights(batch))
         weight = batch.scale * f.weight
-        share = 1.0 / self.ranks.size
-        log_z = share * q.log_normaliser(r).sum() + (weight * log_site_scale(f)).sum()
+        share = 1.0 / self.workers.size
+        log_z = share * q.log_normalizer(r).sum() + (weight * log_site_scale(f)).sum()
         return Objective(log_z, partial(_gradient, q, covW, rows, f, weight, batch, exact, share))
 
     def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
@@ -66,7 +66,7 @@ class EP:
         for batch in batches:
             dS, dr = sum_of_sites(prior.rows(batch.X).W, *_totals(state.sites(batch), batch))
             S, r = S + dS, r + dr
-        T, t = prior.unwhiten(*self.ranks.sum(S, r))
+        T, t = prior.unwhiten(*self.workers.sum(S, r))
         return state._replace(T=T, t=t)
 
     def posterior(self, prior: Prior, state: RowSites) -> Posterior:
@@ -75,14 +75,14 @@ class EP:
 
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter; where batches overwrite their sites, of the sums."""
-        return relative_change([*old.store, old.T, old.t], [*new.store, new.T, new.t], self.ranks)
+        return relative_change([*old.store, old.T, old.t], [*new.store, new.T, new.t], self.workers)
 
     def _posterior(
         self, prior: Prior, rows: Rows, state: RowSites, sites: Site, batch: Batch
     ) -> tuple[Whitened, Tensor, Tensor]:
         """q, and the natural parameters of its sites."""
         if batch.is_full:
-            S, r = self.ranks.sum(*sum_of_sites(rows.W, *_totals(sites, batch)))
+            S, r = self.workers.sum(*sum_of_sites(rows.W, *_totals(sites, batch)))
         else:
             S, r = prior.whiten(state.T, state.t)
         return Whitened.from_sites(S, r), S, r
@@ -120,4 +120,4 @@ def _moment_mismatch(q: Whitened, covW: Tensor, f: Factors, weight: Tensor, batc
     cov = f.sites.precision / d - f.tilted.omega / d.square()
     second = collect(weight * (cov + mean.square()), batch.own)
     first = torch.matmul(covW, collect(weight * mean, batch.own)[..., None])
-    return 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + symmetrise(first * q.m[:, None, :])
+    return 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + symmetrize(first * q.m[:, None, :])

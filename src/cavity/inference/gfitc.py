@@ -1,4 +1,4 @@
-"""Generalised FITC (the paper's section "Related Work"): u is integrated out, EP runs on the exact pairwise factors.
+"""Generalized FITC (the paper's section "Related Work"): u is integrated out, EP runs on the exact pairwise factors.
 
 The FITC prior of the latent values is N(0, WᵀW + diag s). A site sits on f_i itself, not on its projection υ_iᵀu, so it
 sees the conditional variance s_i as well: sites with totals Δ, μ̃ reach u as precision Δ/e and linear part μ̃/e along
@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.prior import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.sites import Factors, factors, log_site_scale, refine, totals
 from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
-from cavity.ranks import ALONE, Ranks
-from cavity.sites import Factors, factors, log_site_scale, refine, totals
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class _OnU(NamedTuple):
@@ -35,8 +35,8 @@ class GFITC:
     learns_q = False
     mixes = True
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self.ranks = ranks
+    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
+        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
         """All sites equal to one: q is the prior."""
@@ -61,9 +61,9 @@ class GFITC:
         by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
         by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
         of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
-        share = 1.0 / self.ranks.size
+        share = 1.0 / self.workers.size
         of_rows = (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
-        log_z = share * q.log_normaliser(r).sum() + of_rows
+        log_z = share * q.log_normalizer(r).sum() + of_rows
         slopes = by_mean, by_projection, by_var
         return Objective(log_z, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)))
 
@@ -80,7 +80,7 @@ class GFITC:
 
     def change(self, old: RowSites, new: RowSites) -> float:
         """The largest change of a site parameter."""
-        return relative_change(old.store, new.store, self.ranks)
+        return relative_change(old.store, new.store, self.workers)
 
     def _posterior(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Whitened, Tensor]:
         """q, and the linear part of its sites."""
@@ -88,7 +88,9 @@ class GFITC:
         return Whitened.from_sites(S, r), r
 
     def _sums(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Tensor, ...]:
-        return self.ranks.sum(*sum_of_sites(rows.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight))
+        return self.workers.sum(
+            *sum_of_sites(rows.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight)
+        )
 
 
 def _on_u(rows: Rows, state: RowSites, batch: Batch) -> _OnU:

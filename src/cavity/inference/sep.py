@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.prior import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
+from cavity.gp.sites import Cavity, Tilted, both, collect, new_site, opposed, under
 from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
-from cavity.numerics.linalg import symmetrise
-from cavity.ranks import ALONE, Ranks
-from cavity.sites import Cavity, Tilted, both, collect, new_site, opposed, under
+from cavity.numerics.linalg import symmetrize
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class SEPState(NamedTuple):
@@ -35,8 +35,8 @@ class SEP:
     learns_q = False
     mixes = False  # tied sites creep along a curve: jumps miss it
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self.ranks = ranks
+    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
+        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
         """No site yet: q is the prior."""
@@ -47,7 +47,7 @@ class SEP:
         """Replace the batch's share of the product by the batch's new sites, damped."""
         old, old_r = prior.whiten(state.T, state.t)
         sites = self._batch_sites(old, old_r, rows, _kept(state), batch, damping * factor_weights(batch))
-        S, r, own_weight = self.ranks.sum(*sites, (batch.own * batch.weight).sum(-1))
+        S, r, own_weight = self.workers.sum(*sites, (batch.own * batch.weight).sum(-1))
         T, t = prior.unwhiten(S, r)
         keep = 1.0 - damping * _share(state, own_weight)
         new = state._replace(T=_mixed(state.T, T, keep), t=_mixed(state.t, t, keep))
@@ -70,9 +70,9 @@ class SEP:
         mean, var, covW = without.gather(rows.W)
         t = under(*_cavities(mean, var, rows, batch))
         weight = batch.scale * factor_weights(batch)
-        g_q, g_cavity = pair.log_normaliser(share[..., None] * r)
+        g_q, g_cavity = pair.log_normalizer(share[..., None] * r)
         of_q = g_q.sum() + (state.counts * (g_cavity - g_q)).sum()
-        part = 1.0 / self.ranks.size
+        part = 1.0 / self.workers.size
         log_z = part * of_q + (weight * t.log_z).sum()
 
         def slopes() -> Gradient:
@@ -139,4 +139,4 @@ def _moment_mismatch(
     first = torch.matmul(covW, collect(opposed(weight * t.by_mean), batch.own)[..., None])
     rows = torch.matmul(covW * second[:, None, :], covW.mT)
     cavities = counts[:, None, None] * (moments[0] - moments[1])
-    return 0.5 * (rows + cavities) + symmetrise(first * without.m[:, None, :])
+    return 0.5 * (rows + cavities) + symmetrize(first * without.m[:, None, :])

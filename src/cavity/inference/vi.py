@@ -1,6 +1,6 @@
 """Variational inference with the robust likelihood (the paper's section "Related Work", after Hensman et al., 2015).
 
-The bound Σ_i E_q[log p(y_i | f_i)] − KL[q(u) ‖ p(u)] is maximised over q(u) and the hyper-parameters. The likelihood
+The bound Σ_i E_q[log p(y_i | f_i)] − KL[q(u) ‖ p(u)] is maximized over q(u) and the hyper-parameters. The likelihood
 gives a wrong label the probability ε/C; its expected logarithm is linear in P(f^y is the largest), an integral in one
 dimension. Two ways to move q: `VI` by natural gradients in whitened coordinates, `PlainVI` by the gradient of mean and
 Cholesky factor in u-space, together with the hyper-parameters, as the paper does.
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.inducing import (
+from cavity.gp.prior import (
     Posterior,
     Prior,
     Rows,
@@ -27,9 +27,9 @@ from cavity.inducing import (
     whitened_gradient,
 )
 from cavity.inference.base import Batch, Objective, relative_change
-from cavity.numerics.linalg import symmetrise, times_vector, vector_times
+from cavity.numerics.linalg import symmetrize, times_vector, vector_times
 from cavity.numerics.quadrature import win_probability
-from cavity.ranks import ALONE, Ranks
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 EPSILON = 1e-3
 
@@ -73,8 +73,8 @@ class VI:
     learns_q = False
     mixes = True
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self.ranks = ranks
+    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
+        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> VIState:
         """q is the prior."""
@@ -90,10 +90,10 @@ class VI:
         q = Whitened.from_sites(*state)
         a, h = q.project(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
-        target, pull = self.ranks.sum(*sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean))
+        target, pull = self.workers.sum(*sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean))
         G = state.S - target
         half = torch.matmul(q.R_inverse, G)
-        S = symmetrise(state.S - damping * G + 0.5 * damping**2 * torch.matmul(half.mT, half))
+        S = symmetrize(state.S - damping * G + 0.5 * damping**2 * torch.matmul(half.mT, half))
         return VIState(S, vector_times(q.m, S) + torch.lerp(q.m, pull, damping))
 
     def objective(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, exact: bool = False) -> Objective:
@@ -102,7 +102,7 @@ class VI:
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        bound = found.log_lik - kl_from_prior(q).sum() / self.ranks.size
+        bound = found.log_lik - kl_from_prior(q).sum() / self.workers.size
         return Objective(bound, lambda: whitened_gradient(q, covW, rows.W, *slopes))
 
     def refresh(self, prior: Prior, state: VIState, batches: Iterable[Batch]) -> VIState:
@@ -129,8 +129,8 @@ class PlainVI:
     learns_q = True
     mixes = True
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
-        self.ranks = ranks
+    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
+        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Tensor:
         """q is the prior."""
@@ -140,7 +140,7 @@ class PlainVI:
         return _flat(mean, L.tril(-1) + torch.diag_embed(log_diagonal))
 
     def update(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, damping: float | Tensor) -> Tensor:
-        """Nothing to do: the optimiser moves q."""
+        """Nothing to do: the optimizer moves q."""
         return state
 
     def objective(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, exact: bool = False) -> Objective:
@@ -149,7 +149,7 @@ class PlainVI:
         a, h, covW = q.gather(rows.W)
         found = expected_log_lik(a, rows.s + h, batch)
         slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        share = 1.0 / self.ranks.size
+        share = 1.0 / self.workers.size
         bound, by_q = found.log_lik - share * kl_from_prior(q).sum(), _by_q(prior, rows, q, found, share)
         return Objective(bound, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)), by_q)
 

@@ -1,7 +1,7 @@
 """Squared distances r² = Σ_d (z_d − x_d)² / ℓ_d² of inducing points and rows, and their gradient, as matrix products.
 
 r² is a difference of squares, which loses as many digits as the points are far from the origin: all are moved to the
-centre of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all classes, and nothing is larger than C × M × D.
+center of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all classes, and nothing is larger than C × M × D.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cavity.numerics.linalg import sum_to
 
 
 class Points:
-    """Inducing points about their centre.
+    """Inducing points about their center.
 
     Args:
         Z: inducing points.
@@ -25,9 +25,9 @@ class Points:
     """
 
     def __init__(self, Z: Float[Tensor, "_ M D"], precision: Float[Tensor, "_ D"], dtype: torch.dtype) -> None:
-        self._centre = Z.mean((0, 1))
-        centred = Z - self._centre
-        self._precision, self._dtype, self._Z = precision, dtype, centred.to(dtype)
+        self._center = Z.mean((0, 1))
+        centerd = Z - self._center
+        self._precision, self._dtype, self._Z = precision, dtype, centerd.to(dtype)
         self._scaled: Tensor | None = None
 
     def within(self) -> Float[Tensor, "_ M M"]:
@@ -71,7 +71,7 @@ class Points:
         return self._scaled
 
     def _moved(self, X: Tensor) -> Tensor:
-        return (X - self._centre.to(X.dtype)).to(self._dtype)
+        return (X - self._center.to(X.dtype)).to(self._dtype)
 
 
 def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:

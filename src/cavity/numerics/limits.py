@@ -22,7 +22,7 @@ def tiny(x: Tensor) -> float:
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Relative size of a rounding error that has been through a factorisation."""
+    """Relative size of a rounding error that has been through a factorization."""
     return float(torch.finfo(dtype).eps) ** 0.75
 
 

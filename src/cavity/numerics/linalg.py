@@ -15,8 +15,8 @@ LARGEST_LEAF = 64  # rows of a triangular matrix that a GPU inverts by substitut
 LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
 
 
-class FactorisationError(ArithmeticError):
-    """A matrix could not be factorised: it holds NaN, or is far from positive definite."""
+class FactorizationError(ArithmeticError):
+    """A matrix could not be factorized: it holds NaN, or is far from positive definite."""
 
 
 def cholesky(A: Float[Tensor, "*C M M"]) -> tuple[Float[Tensor, "*C M M"], Float[Tensor, "*C"]]:
@@ -41,7 +41,7 @@ def is_recording(x: Tensor) -> bool:
 
 def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, Tensor]:
     if not torch.isfinite(A).all():
-        raise FactorisationError("a covariance matrix holds NaN or infinity")
+        raise FactorizationError("a covariance matrix holds NaN or infinity")
     scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
     jitter, relative = torch.zeros_like(scale), rounding(A.dtype)
     while relative <= LARGEST_JITTER:
@@ -50,7 +50,7 @@ def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, T
         if not info.any():
             return L, jitter
         relative *= JITTER_GROWTH
-    raise FactorisationError(
+    raise FactorizationError(
         f"{int((info > 0).sum())} of {info.numel()} covariance matrices are not positive definite, "
         f"even with {LARGEST_JITTER:g} of their mean diagonal added"
     )
@@ -102,7 +102,7 @@ def add_to_diagonal_(A: Float[Tensor, "*C M M"], x: Tensor | float) -> Float[Ten
     return A
 
 
-def symmetrise(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
+def symmetrize(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
     """(A + Aᵀ)/2."""
     return 0.5 * (A + A.mT)
 
@@ -110,12 +110,12 @@ def symmetrise(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
 def squared_distances(Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
     """‖z − x‖² of every pair, as one product.
 
-    Both are moved to the centre of Z first: the distance is a difference of squares, and loses as many digits as
+    Both are moved to the center of Z first: the distance is a difference of squares, and loses as many digits as
     the points are far from the origin.
     """
     Z, X = within_squares(Z), within_squares(X)
-    centre = Z.detach().mean(-2, keepdim=True)
-    Z, X = Z - centre, X - centre
+    center = Z.detach().mean(-2, keepdim=True)
+    Z, X = Z - center, X - center
     cross = torch.matmul(Z, X.mT)
     z2, x2 = Z.square().sum(-1)[..., :, None], X.square().sum(-1)[..., None, :]
     return (z2 + x2 - 2.0 * cross).clamp_min(0.0)

@@ -49,7 +49,7 @@ def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: 
 def max_log_probs_raw(
     mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: bool = True
 ) -> Float[Tensor, "C N"]:
-    """The same before normalisation: the distance of raw.exp().sum(0) from one measures the quadrature.
+    """The same before normalization: the distance of raw.exp().sum(0) from one measures the quadrature.
 
     For float64: right to 1e-12 in p for all means and variances, to 1e-6 of p down to 1e-14, and to 4 % of log p below.
     A row's result depends on its own numbers only, to the last bit, not on the rows beside it. No gradient.

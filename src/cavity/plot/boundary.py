@@ -16,13 +16,13 @@ Array = NDArray[np.float64]
 SHADES = ("confidence", "total", "aleatoric", "epistemic")
 COARSE = 50  # points along each axis, where an uncertainty is asked for
 DARKEST = 1.6  # times what is found would be black: lines and rows must stay visible
-PALEST, FULL = 0.06, 0.55  # share of its colour that a class keeps where it is no likelier than others, and where sure
+PALEST, FULL = 0.06, 0.55  # share of its color that a class keeps where it is no likelier than others, and where sure
 
 
 class BoundaryDisplay:
     """Decision boundary of a classifier over two features.
 
-    The colour is that of the most probable class, paler where it is less sure; lines are drawn where the class changes.
+    The color is that of the most probable class, paler where it is less sure; lines are drawn where the class changes.
     In place of the confidence, the shade may be one of the uncertainties of a `GPClassifier`.
 
     Args:
@@ -31,7 +31,7 @@ class BoundaryDisplay:
         classes: labels, in the order of the last axis.
         entropy: name and values of an uncertainty in nats, on a grid of the same corners that may be coarser; None
             shades by confidence.
-        rows: labelled rows, ((N, 2), labels); labels may be None.
+        rows: labeled rows, ((N, 2), labels); labels may be None.
         inducing: inducing points, (n, 2).
 
     Attributes:
@@ -164,7 +164,7 @@ class BoundaryDisplay:
             settings["alpha"] = 0.55  # they lie beside the plane
         if labels is None:
             return [self.ax_.scatter(*points.T, color="0.35", **settings)]
-        looks = [{"color": look(k).colour, "marker": look(k).marker} for k in range(len(self.classes))]
+        looks = [{"color": look(k).color, "marker": look(k).marker} for k in range(len(self.classes))]
         return [
             self.ax_.scatter(*points[labels == label].T, label=str(label), **settings, **style)
             for label, style in zip(self.classes, looks, strict=True)
@@ -194,14 +194,14 @@ def _labels(y: Any, plane: Plane, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _tints(proba: Array) -> Array:
-    """The colour of the most probable class, mixed with white by how far it is from knowing nothing."""
+    """The color of the most probable class, mixed with white by how far it is from knowing nothing."""
     from matplotlib.colors import to_rgb
 
     count = proba.shape[-1]
-    colours = np.array([to_rgb(look(k).colour) for k in range(count)])[proba.argmax(-1)]
+    colors = np.array([to_rgb(look(k).color) for k in range(count)])[proba.argmax(-1)]
     sure = (proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(proba.shape[:-1])
     weight = (PALEST + (FULL - PALEST) * sure)[..., None]
-    return 1.0 - weight * (1.0 - colours)
+    return 1.0 - weight * (1.0 - colors)
 
 
 def _entropy(clf: Any, plane: Plane, shade: str) -> Array:

@@ -75,7 +75,7 @@ class HistoryDisplay:
         self.ax_ = plain(axes_for(ax, 5.4, 3.4))
         self.figure_ = self.ax_.figure
         style = look(len(self.ax_.get_lines()))
-        settings = {"color": style.colour, "linewidth": 1.6, "label": self.name, "linestyle": style.line}
+        settings = {"color": style.color, "linewidth": 1.6, "label": self.name, "linestyle": style.line}
         self.line_ = self.ax_.plot(x, y, **(settings | kw))[0]
         self.events_ = self._events(by)
         self.ax_.set(xlabel=BY[by], ylabel="objective / nats")

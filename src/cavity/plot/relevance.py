@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.plot.style import COLOURS, axes_for, look, names_of
+from cavity.plot.style import COLORS, axes_for, look, names_of
 from cavity.report.figures import plain
 from cavity.report.relevance import relevance_of
 
 Array = NDArray[np.float64]
 
-MOST_DOTS = len(COLOURS)  # classes that can be told apart as dots
+MOST_DOTS = len(COLORS)  # classes that can be told apart as dots
 
 
 class RelevanceDisplay:
@@ -114,7 +114,7 @@ class RelevanceDisplay:
 
     def _dots(self, k: int, places: NDArray[np.int64], row: Array) -> Any:
         style = look(k)
-        return self.ax_.scatter(row, places, s=26, color=style.colour, marker=style.marker, edgecolors="white",
+        return self.ax_.scatter(row, places, s=26, color=style.color, marker=style.marker, edgecolors="white",
                                 linewidths=0.6, label=str(self.classes[k]), zorder=3)  # fmt: skip
 
     def _heatmap(self, kw: dict[str, Any]) -> None:

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.calibration import bins_of
+from cavity.metrics import bins_of, calibration_error
 from cavity.plot.style import axes_for, look, probabilities
 from cavity.report.figures import plain
 from cavity.report.intervals import wilson
-from cavity.report.scores import calibration_error
 
 Array = NDArray[np.float64]
 
@@ -29,7 +28,7 @@ class Curve(NamedTuple):
         accuracy: share of its rows in which it came true.
         low, high: 95 % interval of that share (Wilson).
         rows: number of rows of each bin.
-        ece: expected calibration error over 15 bins of equally many rows, as `cavity.report.scores` has it.
+        ece: expected calibration error over 15 bins of equally many rows, as `cavity.metrics` has it.
         spread: rows by confidence, in bins of one width from 0 to 1.
     """
 
@@ -147,7 +146,7 @@ class ReliabilityDisplay:
     def _line(self, place: int, curve: Curve, intervals: bool, kw: dict[str, Any]) -> Any:
         style = look(place)
         error = np.clip([curve.accuracy - curve.low, curve.high - curve.accuracy], 0.0, None) if intervals else None
-        settings = {"color": style.colour, "marker": style.marker, "linestyle": style.line, "markersize": 5.5,
+        settings = {"color": style.color, "marker": style.marker, "linestyle": style.line, "markersize": 5.5,
                     "linewidth": 1.5, "elinewidth": 1.0, "capsize": 2.0,
                     "label": f"{curve.name} (ECE {curve.ece:.3f})"}  # fmt: skip
         return self.ax_.errorbar(curve.confidence, curve.accuracy, yerr=error, **(settings | kw))
@@ -155,14 +154,14 @@ class ReliabilityDisplay:
     def _strip(self, before: int, place: int, curve: Curve) -> Any:
         """Bars along the bottom, the highest of one height whatever it counts; its number stands above it."""
         edges, highest = np.linspace(0.0, 1.0, len(curve.spread) + 1), curve.spread.argmax()
-        colour = self.lines_[place].lines[0].get_color()
+        color = self.lines_[place].lines[0].get_color()
         height, across = STRIP * curve.spread / curve.spread[highest], self.ax_.get_xaxis_transform()
-        bars = self.ax_.bar(edges[:-1], height, width=np.diff(edges), align="edge", color=colour, alpha=0.25,
+        bars = self.ax_.bar(edges[:-1], height, width=np.diff(edges), align="edge", color=color, alpha=0.25,
                             transform=across)  # fmt: skip
         middle = np.clip(edges[highest : highest + 2].mean(), 0.08, 0.92)  # its text stays inside
         self.ax_.annotate(f"{curve.spread[highest]} rows", (middle, STRIP), xycoords=("data", "axes fraction"),
                           xytext=(0, 2 + 9 * (before + place)), textcoords="offset points", ha="center",
-                          fontsize="x-small", color=colour)  # fmt: skip
+                          fontsize="x-small", color=color)  # fmt: skip
         return bars
 
     def _frame(self, is_first: bool) -> None:
@@ -180,7 +179,7 @@ class ReliabilityDisplay:
 
 
 def _lines_before(ax: Any) -> int:
-    """How many curves are there already: the next gets another colour."""
+    """How many curves are there already: the next gets another color."""
     from matplotlib.container import ErrorbarContainer
 
     return sum(isinstance(box, ErrorbarContainer) for box in ax.containers)

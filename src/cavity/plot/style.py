@@ -1,4 +1,4 @@
-"""What all displays share: axes, colours that stay apart for most kinds of colour blindness, names of features."""
+"""What all displays share: axes, colors that stay apart for most kinds of color blindness, names of features."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Those of Okabe and Ito, with grey for their yellow, which is pale on white; black belongs to no class.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 INK = "#222222"
 
 
 class Look(NamedTuple):
-    """How one class or curve is drawn: colour, marker and line, so that no two are alike."""
+    """How one class or curve is drawn: color, marker and line, so that no two are alike."""
 
-    colour: str
+    color: str
     marker: str
     line: Any
 
 
 def look(place: int) -> Look:
-    """Of curve number `place`: beyond the seventh the colours come again, with another marker and line."""
-    again = place // len(COLOURS)
-    return Look(COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], (0, (4, 1 + again)) if again else "-")
+    """Of curve number `place`: beyond the seventh the colors come again, with another marker and line."""
+    again = place // len(COLORS)
+    return Look(COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)], (0, (4, 1 + again)) if again else "-")
 
 
 def axes_for(ax: Any, width: float, height: float) -> Any:

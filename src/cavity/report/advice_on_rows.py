@@ -28,7 +28,7 @@ def _training_rows(e: Evidence) -> Iterator[Advice]:
 def _sampled(e: Evidence) -> Iterator[Advice]:
     if len(e.y) < e.n_given:
         what = f"A random sample of {len(e.y):,} of the {e.n_given:,} rows was looked at."
-        yield Advice("note", what, "For scores of all rows use cavity.report.scores, or `cavity evaluate`.")
+        yield Advice("note", what, "For scores of all rows use cavity.metrics, or `cavity evaluate`.")
 
 
 def _few(e: Evidence) -> Iterator[Advice]:

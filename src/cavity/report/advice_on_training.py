@@ -70,7 +70,7 @@ def _crowded(e: Evidence) -> Iterator[Advice]:
     if e.is_crowded and e.learned_counts is not None:
         rows, points = counted(int(e.learned_counts.sum()), "training row"), counted(e.n_inducing, "inducing point")
         remedy = f"Nothing is lost but time; n_inducing={max(1, e.n_inducing // 2)} is likely to do as well."
-        yield Advice("note", f"{points} of each class for {rows}: little is summarised.", remedy)
+        yield Advice("note", f"{points} of each class for {rows}: little is summarized.", remedy)
 
 
 def _sharpness(e: Evidence) -> Iterator[Advice]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.calibration import bins_of
+from cavity.metrics import BINS, bins_of, calibration_error
 from cavity.report.findings import Array, Reliability
 from cavity.report.intervals import wilson
-from cavity.report.scores import BINS, calibration_error
 
 LEAST_ROWS = 10  # of a bin that is drawn
 

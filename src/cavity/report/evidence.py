@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 from cavity.report.baselines import Baseline
 from cavity.report.findings import Array, Course, ScoreLine
 from cavity.report.intake import Places

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 from cavity.report.about import about
 from cavity.report.advice import advice
 from cavity.report.baselines import Baseline, Rows, baselines
@@ -16,7 +16,7 @@ from cavity.report.calibration_curves import reliability
 from cavity.report.course import course
 from cavity.report.evidence import Evidence, counted
 from cavity.report.findings import Array, Findings
-from cavity.report.intake import Labelled, Places, count_known, is_training_data, labelled
+from cavity.report.intake import Labeled, Places, count_known, is_training_data, labeled
 from cavity.report.intervals import by_chance, score_line
 from cavity.report.projection import map_of
 from cavity.report.relevance import feature_names, relevance
@@ -35,7 +35,7 @@ def examine(
     title: str | None = None,
     row_names: Any = None,
 ) -> Findings:
-    """Find out how far to trust a classifier, by labelled rows that it has not learned from.
+    """Find out how far to trust a classifier, by labeled rows that it has not learned from.
 
     Of more than 20,000 rows a random sample is looked at, always the same. Uncertainty takes milliseconds a row to take
     apart, so with more than 3,000 rows that is done for a sample, and for those that look worst.
@@ -59,7 +59,7 @@ def examine(
     >>> [score.name for score in found.scores]
     ['this model', 'class frequencies', 'logistic regression', 'random forest']
     """
-    given = labelled(X, y, clf.classes_)
+    given = labeled(X, y, clf.classes_)
     if row_names is not None and len(row_names) != len(given.y):
         raise ValueError(f"row_names has {len(row_names)} names; one for each of the {len(given.y)} rows is needed")
     seen = given.some(MOST_ROWS)
@@ -95,7 +95,7 @@ def _training_rows(clf: Any, train: Any) -> Rows | None:
         return None
     if not isinstance(train, tuple | list) or len(train) != 2:
         raise ValueError(f"train is a {type(train).__name__}; a pair (X_train, y_train) is needed")
-    rows = labelled(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
+    rows = labeled(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
     names = getattr(train[0], "columns", None)
     if names is not None and list(names) != list(getattr(clf, "feature_names_in_", names)):
         raise ValueError(f"train[0] has the features {list(names)}; the model has {feature_names(clf)}")
@@ -105,7 +105,7 @@ def _training_rows(clf: Any, train: Any) -> Rows | None:
     return found
 
 
-def _split(clf: Any, seen: Labelled, log_p: Array) -> tuple[Candidates, Any]:
+def _split(clf: Any, seen: Labeled, log_p: Array) -> tuple[Candidates, Any]:
     """Rows with their uncertainty taken apart, and which of them are a fair sample."""
     which, is_sample = to_split(seen.y, log_p)
     rows = seen if len(which) == len(seen.y) else seen.take(which)
@@ -113,7 +113,7 @@ def _split(clf: Any, seen: Labelled, log_p: Array) -> tuple[Candidates, Any]:
 
 
 def _evidence(
-    clf: Any, given: Labelled, rows: Rows, learned: Rows | None, log_p: Array, entropy: Uncertainty
+    clf: Any, given: Labeled, rows: Rows, learned: Rows | None, log_p: Array, entropy: Uncertainty
 ) -> Evidence:
     classes, rivals = [str(label) for label in clf.classes_.tolist()], baselines(rows, learned, len(clf.classes_))
     lines = [Baseline("this model", log_p, ""), *rivals]

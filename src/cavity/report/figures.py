@@ -1,4 +1,4 @@
-"""One plain style for every figure: it reads in black and white and for the colour-blind."""
+"""One plain style for every figure: it reads in black and white and for the color-blind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 
 class Style(NamedTuple):
-    """How a method is drawn: a colour that stays apart for most kinds of colour blindness (Okabe and Ito), and a marker
+    """How a method is drawn: a color that stays apart for most kinds of color blindness (Okabe and Ito), and a marker
     and a line for the rest."""
 
     label: str
-    colour: str
+    color: str
     marker: str
     line: Any
 
@@ -57,7 +57,7 @@ def log_ticks(axis: Any, steps: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
 def line(axes: Any, method: str, x: Any, y: Any, **more: Any) -> Any:
     """A curve in the method's style, markers where there is room."""
     style = STYLES[method]
-    settings = {"color": style.colour, "marker": style.marker, "linestyle": style.line, "label": style.label}
+    settings = {"color": style.color, "marker": style.marker, "linestyle": style.line, "label": style.label}
     return axes.plot(
         x, y, **(settings | {"markersize": 4.5, "linewidth": 1.5, "markevery": max(1, len(x) // 12)} | more)
     )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing, check_array
 
-from cavity.front import Rows, class_weights, large_sums, merge_equal_rows
+from cavity.fitting.rows import Rows, class_weights, large_sums, merge_equal_rows
 from cavity.report.findings import Array
 
 Places = NDArray[np.int64]
@@ -16,21 +16,21 @@ Places = NDArray[np.int64]
 MOST_COMPARED = 50_000
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """Rows as they were given, their labels as 0 … C−1, and their places in the data given."""
 
     given: Any
     y: Places
     place: Places
 
-    def some(self, most: int) -> Labelled:
+    def some(self, most: int) -> Labeled:
         """All of them, or a random sample of so many, always the same."""
         which = draw(len(self.y), most)
         return self if len(which) == len(self.y) else self.take(which)
 
-    def take(self, which: Places) -> Labelled:
+    def take(self, which: Places) -> Labeled:
         """Those at these places."""
-        return Labelled(_safe_indexing(self.given, which), self.y[which], self.place[which])
+        return Labeled(_safe_indexing(self.given, which), self.y[which], self.place[which])
 
     def numbers(self) -> Array:
         """The features as an array, (N, D)."""
@@ -45,7 +45,7 @@ def draw(n: int, most: int, seed: int = 0) -> Places:
     return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
 
 
-def labelled(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> Labelled:
+def labeled(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> Labeled:
     """Rows with labels that are among `classes`; an error that names the argument otherwise."""
     X = X if hasattr(X, "columns") else np.asarray(X)
     labels = np.asarray(y)
@@ -53,7 +53,7 @@ def labelled(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X
     if labels.ndim != 1 or len(X.shape) != 2 or len(X) != len(labels):
         raise ValueError(f"{names[0]} has the shape {X.shape} and {names[1]} {labels.shape}; "
                          "(N, D) and (N,) are needed: one label a row")  # fmt: skip
-    return Labelled(X, _encoded(labels, classes, names[1]), np.arange(len(labels)))
+    return Labeled(X, _encoded(labels, classes, names[1]), np.arange(len(labels)))
 
 
 def _encoded(labels: NDArray[Any], classes: NDArray[Any], name: str) -> Places:
@@ -70,7 +70,7 @@ def _encoded(labels: NDArray[Any], classes: NDArray[Any], name: str) -> Places:
     return found
 
 
-def is_training_data(clf: Any, rows: Labelled) -> bool:
+def is_training_data(clf: Any, rows: Labeled) -> bool:
     """Whether the model has learned from exactly these rows; False also where that cannot be known.
 
     A `sample_weight` changes the digest of the training rows, and so does their order where they are many.

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from cavity.calibration import by_confidence
+from cavity.metrics import BINS, by_confidence, scores
 from cavity.report.findings import Array, Interval, ScoreLine
-from cavity.report.scores import BINS, scores
 
 Z = 1.959964  # normal quantile of a 95 % interval
 DRAWS = 1000

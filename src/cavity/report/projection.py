@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
+from cavity.fitting.encoding import fit_scaler
 from cavity.report.baselines import Rows
 from cavity.report.findings import Array, Map
 from cavity.report.intake import Places, draw
-from cavity.scaling import fit_scaler
 
 MOST_ROWS, MOST_INDUCING = 1500, 500  # on the page
 FIT_ROWS = 5000  # that the plane is chosen by
@@ -26,20 +26,20 @@ Scale = Callable[[Array], Array]
 class Plane(NamedTuple):
     """Two directions, (D, 2), where they start, and what the axes are called."""
 
-    centre: Array
+    center: Array
     directions: Array
     axes: tuple[str, str]
 
     def of(self, X: Array) -> Array:
         """Points in it, (N, 2)."""
-        return np.asarray((X - self.centre) @ self.directions)
+        return np.asarray((X - self.center) @ self.directions)
 
     def share(self, X: Array) -> float:
         """Of the variance of these rows, the part that is seen in it."""
         basis, _ = np.linalg.qr(self.directions)
-        centred = X - X.mean(0)
-        whole = float((centred**2).sum())
-        return min(float(((centred @ basis) ** 2).sum()) / whole, 1.0) if whole > 0 else 1.0
+        centerd = X - X.mean(0)
+        whole = float((centerd**2).sum())
+        return min(float(((centerd @ basis) ** 2).sum()) / whole, 1.0) if whole > 0 else 1.0
 
 
 def map_of(clf: Any, rows: Rows, log_p: Array, train: Rows | None, features: list[str]) -> Map | None:

@@ -6,13 +6,13 @@ import os
 from functools import cached_property
 from pathlib import Path
 
+from cavity.files.atomic import whole_file
 from cavity.report.findings import Findings, Interval
 from cavity.report.html import Markup, el
 from cavity.report.numerals import between, number, percent
 from cavity.report.page import page
 from cavity.report.sections.verdict import verdict
 from cavity.report.text import table
-from cavity.wholefile import whole_file
 
 NOTEBOOK_HEIGHT = "720"
 

@@ -12,7 +12,7 @@ from cavity.report.figures import legend, log_ticks, new_figure, plain
 
 Record = dict[str, Any]
 
-# Colours that stay apart for most kinds of colour blindness (Okabe and Ito), with markers for the rest.
+# Colors that stay apart for most kinds of color blindness (Okabe and Ito), with markers for the rest.
 STYLES = {
     "cavity sep": ("#0072B2", "o"),
     "cavity ep": ("#D55E00", "s"),
@@ -121,5 +121,5 @@ def _in_order(records: Sequence[Record]) -> list[str]:
 
 
 def _line(axes: Any, what: str, x: Sequence[float], y: Sequence[float]) -> None:
-    colour, marker = STYLES.get(what, ("black", "x"))
-    axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=1.6, label=NAMES.get(what, what))
+    color, marker = STYLES.get(what, ("black", "x"))
+    axes.plot(x, y, color=color, marker=marker, markersize=5, linewidth=1.6, label=NAMES.get(what, what))

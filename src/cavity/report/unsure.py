@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 from cavity.report.findings import Array, UnsureRow
 from cavity.report.intake import Places
 
@@ -88,7 +88,7 @@ def _sure_and_wrong(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[
     confidence, guess = np.exp(rows.log_p.max(1)), rows.log_p.argmax(1)
     for i in _falling(np.where(guess == rows.y, 0.0, confidence), SURE):
         sure, said = _percent(confidence[i]), classes[guess[i]]
-        yield i, f"sure and wrong: {sure} for {said}, but labelled {classes[rows.y[i]]}; check the label"
+        yield i, f"sure and wrong: {sure} for {said}, but labeled {classes[rows.y[i]]}; check the label"
 
 
 def _unlike(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -114,7 +114,7 @@ def _wrong(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]
     p_true = np.exp(rows.log_p[np.arange(len(rows.y)), rows.y])
     is_wrong = (rows.log_p.argmax(1) != rows.y) & (np.exp(rows.log_p.max(1)) <= SURE)
     for i in _falling(np.where(is_wrong, 1.0 - p_true, 0.0), 0.0):
-        yield i, f"wrong, and not sure: labelled {classes[rows.y[i]]}, which has {_percent(p_true[i])}"
+        yield i, f"wrong, and not sure: labeled {classes[rows.y[i]]}, which has {_percent(p_true[i])}"
 
 
 def _falling(values: Array, above: float) -> list[int]:

@@ -126,9 +126,9 @@ def _draw(config: Config, found: dict[str, Record]) -> Any:
 def _draw_linear(axes: Any, record: Record, score: str) -> None:
     """A level, marked where its training ended."""
     style, seconds = STYLES[LINEAR], record["train_seconds"]
-    axes.axhline(record[score], color=style.colour, linestyle=style.line, linewidth=1.2, zorder=1)
+    axes.axhline(record[score], color=style.color, linestyle=style.line, linewidth=1.2, zorder=1)
     label = f"{style.label} ({large.as_seconds(seconds)})"
-    axes.plot([seconds], [record[score]], color=style.colour, marker=style.marker, linestyle=style.line, label=label)
+    axes.plot([seconds], [record[score]], color=style.color, marker=style.marker, linestyle=style.line, label=label)
 
 
 def _set_limits(axes: Any, ends: list[float], curves: dict[str, list[float]]) -> None:

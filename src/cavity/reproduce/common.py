@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cavity.classifier import GPClassifier
 from cavity.datasets import load
-from cavity.estimator import GPClassifier
 from cavity.records import Record
 from cavity.report import scores
 from cavity.training import Watch

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.classifier import GPClassifier
 from cavity.datasets import make_waveform
-from cavity.estimator import GPClassifier
+from cavity.fitting.encoding import fit_scaler
+from cavity.fitting.settings import PRIORS, START
 from cavity.kernels import RBF, Kernel, Matern52
 from cavity.records import Record
 from cavity.report import scores
 from cavity.reproduce.common import DIGITS, Rows, scored_fit, split
 from cavity.reproduce.defaults_results import folds_of, show_results
 from cavity.reproduce.experiment import Config, Job, Shown
-from cavity.scaling import fit_scaler
-from cavity.settings import PRIORS, START
 from cavity.training import median_distance
 
 WAVEFORM = "waveform"

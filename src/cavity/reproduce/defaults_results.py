@@ -149,8 +149,8 @@ def _draw_ratios(axes: Any, ratios: list[Mean], score: str, shift: float) -> Non
     style, label, inside = MARKS[score]
     places = np.arange(len(ratios)) + shift
     low, middle, high = (100.0 * np.expm1([r.mean + k * r.se for r in ratios]) for k in (-2.0, 0.0, 2.0))
-    axes.hlines(places, low, high, color=style.colour, linewidth=1.0)
-    axes.plot(middle, places, color=style.colour, marker=style.marker, markerfacecolor=inside, markersize=5,
+    axes.hlines(places, low, high, color=style.color, linewidth=1.0)
+    axes.plot(middle, places, color=style.color, marker=style.marker, markerfacecolor=inside, markersize=5,
               linestyle="none", label=label)  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.classifier import GPClassifier
 from cavity.datasets import load
-from cavity.estimator import GPClassifier
 from cavity.inference.vi import EPSILON
 from cavity.reproduce.common import Rows
 from cavity.reproduce.experiment import Config, Job

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.kernels import RBF
 from cavity.records import Record
 from cavity.reproduce import plane

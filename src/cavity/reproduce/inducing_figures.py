@@ -45,8 +45,8 @@ def draw_maps(records: list[Record], problem: plane.Problem, config: Config) -> 
 
 
 def _draw_rows(axes: Any, problem: plane.Problem) -> None:
-    for k, colour in enumerate(LIGHT):
-        axes.scatter(*problem.X[problem.y == k].T, s=3.0, color=colour, linewidths=0, rasterized=True)
+    for k, color in enumerate(LIGHT):
+        axes.scatter(*problem.X[problem.y == k].T, s=3.0, color=color, linewidths=0, rasterized=True)
     reach = plane.SIDE / 2 + OUTSIDE
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[], aspect="equal")
 
@@ -59,8 +59,8 @@ def _draw_fit(axes: Any, record: Record) -> None:
         if 0.0 < inside.mean() < 1.0:
             axes.contour(x, x, inside, levels=[0.5], colors="black", linewidths=0.7)
     size = 14.0 - np.log2(record["inducing"])
-    for points, colour, marker in zip(np.array(record["points"]), STRONG, MARKERS, strict=True):
-        axes.scatter(*points.T, s=size, color=colour, marker=marker, edgecolors="black", linewidths=0.5, zorder=3)
+    for points, color, marker in zip(np.array(record["points"]), STRONG, MARKERS, strict=True):
+        axes.scatter(*points.T, s=size, color=color, marker=marker, edgecolors="black", linewidths=0.5, zorder=3)
 
 
 def draw_curves(found: dict[str, dict[tuple[str, int], float]], config: Config) -> Any:
@@ -86,5 +86,5 @@ def draw_curves(found: dict[str, dict[tuple[str, int], float]], config: Config) 
 
 def _draw_curve(axes: Any, method: str, sizes: list[int], values: list[float]) -> None:
     style = STYLES[method]
-    axes.plot(sizes, values, color=style.colour, marker=style.marker, linestyle=style.line, label=style.label,
+    axes.plot(sizes, values, color=style.color, marker=style.marker, linestyle=style.line, label=style.label,
               markersize=4.5, linewidth=1.5)  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.records import Record
 from cavity.report import scores
 from cavity.report.figures import log_ticks, new_figure, plain

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from cavity.classifier import GPClassifier
 from cavity.datasets import load
-from cavity.estimator import GPClassifier
+from cavity.fitting.settings import BATCH_START
 from cavity.kernels import RBF, Matern52
 from cavity.records import Record
 from cavity.report.figures import STYLES, legend, line, log_ticks
 from cavity.reproduce import large
 from cavity.reproduce.common import Rows, markdown, split
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict
-from cavity.settings import BATCH_START
 
 Scores = dict[str, float]
 
@@ -29,7 +29,7 @@ SPLIT_SEED = 0
 ROOM_BELOW = 0.8  # of the figure, for a label
 TOP = {"error": 50.0, "nll": 2.0}  # of the figure: what is above has learned nothing yet
 VALIDATION, TEST = "validation", "test"
-COLOURS, MARKERS = ("#000000", "#56B4E9", "#CC79A7", "#E69F00"), ("*", "P", "D", "v")
+COLORS, MARKERS = ("#000000", "#56B4E9", "#CC79A7", "#E69F00"), ("*", "P", "D", "v")
 LINES = ("-", (0, (6, 1.5, 1, 1.5)), (0, (1, 1.2)), (0, (8, 1.5)))
 
 
@@ -205,15 +205,15 @@ def _draw(found: dict[str, Record]) -> Any:
 
 
 def _own_style(place: int, name: str) -> dict[str, Any]:
-    i = place % len(COLOURS)
-    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i], "label": name}
+    i = place % len(COLORS)
+    return {"color": COLORS[i], "marker": MARKERS[i], "linestyle": LINES[i], "label": name}
 
 
 def _draw_printed(axes: Any, levels: dict[str, float], unit: str) -> None:
     """The paper's figures as thin levels, the label of the higher one above it, of the lower one below."""
     for method, level in levels.items():
         style, is_higher = STYLES[method], level == max(levels.values())
-        axes.axhline(level, color=style.colour, linewidth=0.8, zorder=1)
+        axes.axhline(level, color=style.color, linewidth=0.8, zorder=1)
         axes.text(0.01, level, f"paper: {style.label} {level:.3g}{unit}", transform=axes.get_yaxis_transform(),
-                  va="bottom" if is_higher else "top", fontsize="x-small", color=style.colour)  # fmt: skip
+                  va="bottom" if is_higher else "top", fontsize="x-small", color=style.color)  # fmt: skip
     axes.set_ylim(bottom=ROOM_BELOW * min(axes.dataLim.y0, *levels.values()))

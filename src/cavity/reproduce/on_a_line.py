@@ -26,7 +26,7 @@ class Problem(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of densities on a grid, normalised or not: log of the integral, mean and variance."""
+    """Of densities on a grid, normalized or not: log of the integral, mean and variance."""
 
     log_z: Array
     mean: Array
@@ -73,13 +73,13 @@ def log_scales(problem: Problem, sites: Array) -> Array:
     """What each exp(−½ τ x² + ν x) is multiplied with, so that cavity × site has the mass of cavity × factor, (n,)."""
     q = posterior(problem, sites)
     tilted = moments(problem.x, log_density(problem.x, q - sites) + problem.log_factors)
-    return tilted.log_z + log_normaliser(q - sites) - log_normaliser(q)
+    return tilted.log_z + log_normalizer(q - sites) - log_normalizer(q)
 
 
 def log_evidence(problem: Problem, sites: Array) -> float:
     """The integral of prior × sites: log Z_q (eq. 9), for tied sites SEP's."""
     q = posterior(problem, sites)
-    return float(log_scales(problem, sites).sum() + log_normaliser(q) - log_normaliser(problem.prior))
+    return float(log_scales(problem, sites).sum() + log_normalizer(q) - log_normalizer(problem.prior))
 
 
 def natural(mean: float | Array, variance: float | Array) -> Array:
@@ -88,11 +88,11 @@ def natural(mean: float | Array, variance: float | Array) -> Array:
 
 
 def log_posterior(problem: Problem) -> Array:
-    """The exact one: prior × factors, not normalised."""
+    """The exact one: prior × factors, not normalized."""
     return log_density(problem.x, problem.prior) + problem.log_factors.sum(0)
 
 
-def log_normaliser(natural: Array) -> Array:
+def log_normalizer(natural: Array) -> Array:
     """log ∫ exp(−½ τ x² + ν x) dx."""
     precision, linear = natural[..., 0], natural[..., 1]
     return np.asarray(0.5 * (linear**2 / precision + np.log(2.0 * np.pi / precision)))
@@ -100,7 +100,7 @@ def log_normaliser(natural: Array) -> Array:
 
 def log_density(x: Array, natural: Array) -> Array:
     """Of Gaussians on the grid, (..., G)."""
-    return exponent(x, natural) - log_normaliser(natural)[..., None]
+    return exponent(x, natural) - log_normalizer(natural)[..., None]
 
 
 def exponent(x: Array, natural: Array) -> Array:
@@ -117,7 +117,7 @@ def moments(x: Array, log_p: Array) -> Moments:
 
 
 def divergence(x: Array, log_p: Array, q: Array) -> float:
-    """KL(p‖q) from a normalised p on the grid to a Gaussian."""
+    """KL(p‖q) from a normalized p on the grid to a Gaussian."""
     return float((np.exp(log_p) * (log_p - log_density(x, q))).sum() * (x[1] - x[0]))
 
 

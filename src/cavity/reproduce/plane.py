@@ -23,7 +23,7 @@ class Functions:
     """One function for each class, a draw from the prior with the RBF kernel, known everywhere in the square.
 
     exp(−(a − b)²/2) = Σ_k φ_k(a) φ_k(b) with φ_k(a) = exp(−a²/2) aᵏ/√k!, so in the plane φ(x₁)ᵀ E φ(x₂) with
-    standard normal numbers in E has the covariance of the prior. That takes no factorisation and no jitter.
+    standard normal numbers in E has the covariance of the prior. That takes no factorization and no jitter.
     """
 
     weights: Array  # (C, K, K)
@@ -38,7 +38,7 @@ class Functions:
 
 @dataclass(frozen=True)
 class Problem:
-    """Functions, and labelled rows for training and for the test."""
+    """Functions, and labeled rows for training and for the test."""
 
     functions: Functions
     X: Array
@@ -64,13 +64,13 @@ def features(x: Array, count: int) -> Array:
 
 
 def grid(n: int) -> Array:
-    """The centres of n × n cells of the square, x₁ running fastest, (n², 2)."""
+    """The centers of n × n cells of the square, x₁ running fastest, (n², 2)."""
     x = SIDE * ((np.arange(n) + 0.5) / n - 0.5)
     return np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
 
 
 def boundary(labels: Labels, n: int) -> Array:
-    """Points half-way between neighbours on the grid whose labels differ, (K, 2)."""
+    """Points half-way between neighbors on the grid whose labels differ, (K, 2)."""
     places, map_ = grid(n).reshape(n, n, 2), labels.reshape(n, n)
     across = 0.5 * (places[:, 1:] + places[:, :-1])[map_[:, 1:] != map_[:, :-1]]
     along = 0.5 * (places[1:] + places[:-1])[map_[1:] != map_[:-1]]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.records import Record
 from cavity.report.figures import STYLES, legend, line, log_ticks, new_figure, plain
 from cavity.reproduce.common import Mean, grouped, log_times, markdown, mean_of, scored_curve, split
@@ -184,7 +184,7 @@ def _draw(config: Config, courses: dict[str, Courses]) -> Any:
 def _draw_course(axes: Any, method: str, found: Course) -> None:
     until = found.seconds <= found.end
     seconds, mean, band = found.seconds[until], found.mean[until], 2.0 * found.se[until]
-    axes.fill_between(seconds, mean - band, mean + band, color=STYLES[method].colour, alpha=0.15, linewidth=0)
+    axes.fill_between(seconds, mean - band, mean + band, color=STYLES[method].color, alpha=0.15, linewidth=0)
     line(axes, method, seconds, mean)
 
 

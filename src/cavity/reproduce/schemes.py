@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.records import Record
 from cavity.report.figures import Style, legend, log_ticks, new_figure, plain
 from cavity.reproduce.common import DIGITS, Mean, grouped, markdown, mean_of, scored_fit, split
@@ -126,7 +126,7 @@ def _verdicts(whole: BySplit) -> list[Verdict]:
     exact = mean_of(of["inner-exact"]["cpu_seconds"] / of["inner"]["cpu_seconds"] for of in splits)
     return [
         Verdict(
-            f"all three schemes maximise log Z_q: they end within {SAME:.0%} of its rise of each other",
+            f"all three schemes maximize log Z_q: they end within {SAME:.0%} of its rise of each other",
             max(share for _, share in spread) <= SAME,
             _gaps(spread),
         ),
@@ -185,5 +185,5 @@ def _draw_curve(axes: Any, curve: list[list[float]], place: int, style: Style, i
         if is_first
         else {"alpha": 0.25}
     )
-    axes.plot(points[:, place], points[:, 2], color=style.colour, linestyle=style.line,
+    axes.plot(points[:, place], points[:, 2], color=style.color, linestyle=style.line,
               linewidth=1.5 if is_first else 0.8, **({"label": "_"} | more))  # fmt: skip

@@ -182,7 +182,7 @@ def _draw_row(row: Any, fit: Record) -> None:
         axes.fill_between(x, truth[inside] / truth.max(), color="0.88", linewidth=0)
         axes.plot(x, truth[inside] / truth.max(), color="0.45", linewidth=1.0, label="exact")
         if curve is not prior:
-            axes.plot(x, curve[inside] / truth.max(), color=style.colour, linestyle=style.line, linewidth=1.8,
+            axes.plot(x, curve[inside] / truth.max(), color=style.color, linestyle=style.line, linewidth=1.8,
                       label=f"{style.label}: {SITES[fit['method']]}, and q")  # fmt: skip
         axes.set(xlim=(-reach, reach), ylim=(0.0, 1.5), yticks=[])
         axes.spines[["top", "right", "left"]].set_visible(False)

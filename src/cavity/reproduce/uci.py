@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from cavity.estimator import GPClassifier
+from cavity.classifier import GPClassifier
 from cavity.records import Record
 from cavity.reproduce.common import device_for, scored_fit, split
 from cavity.reproduce.experiment import Config, Job
@@ -32,7 +32,7 @@ def jobs(config: Config) -> list[Job]:
 
 
 def cost(job: Job) -> float:
-    """Factorisations and products of a step, with a floor for what does not grow."""
+    """Factorizations and products of a step, with a floor for what does not grow."""
     rows, classes = SIZES[job["data_set"]]
     M = job["inducing"] * rows
     return float(EFFORT[job["method"]] * (1.0 + classes * (M * M * rows + M**3) * 2e-7))

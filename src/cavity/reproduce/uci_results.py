@@ -232,10 +232,10 @@ def _draw_method(
     style = STYLES[method]
     for i, share in enumerate(shares):
         label = style.label if i == 0 else "_"
-        common = {"color": style.colour, "marker": style.marker, "capsize": 0, "linestyle": "none"}
+        common = {"color": style.color, "marker": style.marker, "capsize": 0, "linestyle": "none"}
         if (mean := found.get((data_set, share, method))) is not None:
             axes.errorbar([i + shift], [mean.mean], [2 * mean.se], markersize=5, elinewidth=1.0, **common)
-            axes.plot([i + shift], [mean.mean], color=style.colour, marker=style.marker, linestyle="none", label=label)
+            axes.plot([i + shift], [mean.mean], color=style.color, marker=style.marker, linestyle="none", label=label)
         if (mean := paper.get((data_set, share, method))) is not None:
-            axes.plot([i + shift + 0.06], [mean.mean], color=style.colour, marker=style.marker, linestyle="none",
+            axes.plot([i + shift + 0.06], [mean.mean], color=style.color, marker=style.marker, linestyle="none",
                       markerfacecolor="white", markersize=4.5, zorder=1)  # fmt: skip

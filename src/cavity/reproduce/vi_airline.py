@@ -1,4 +1,4 @@
-"""What VI maximises and what it is judged by, along training on the flights: the last figure of the supplement."""
+"""What VI maximizes and what it is judged by, along training on the flights: the last figure of the supplement."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _verdicts(curves: dict[str, large.Curve], fall: float) -> list[Verdict]:
     if PAPER in curves:
         verdicts += _paper_verdicts(curves[PAPER], fall)
     if {PAPER, NATURAL} <= set(curves):
-        verdicts.append(_optimiser_verdict(curves[PAPER][-1], curves[NATURAL][-1]))
+        verdicts.append(_optimizer_verdict(curves[PAPER][-1], curves[NATURAL][-1]))
     return verdicts
 
 
@@ -71,8 +71,8 @@ def _paper_verdicts(curve: large.Curve, fall: float) -> list[Verdict]:
     ]  # fmt: skip
 
 
-def _optimiser_verdict(paper: large.Point, natural: large.Point) -> Verdict:
-    """Is the optimiser to blame? Then one that gets further with E[log p] would mend log E[p]."""
+def _optimizer_verdict(paper: large.Point, natural: large.Point) -> Verdict:
+    """Is the optimizer to blame? Then one that gets further with E[log p] would mend log E[p]."""
     holds = natural.expected > paper.expected and natural.nll > paper.nll
     figures = (
         f"E[log p] {natural.expected:.4f} against {paper.expected:.4f}, log E[p] {-natural.nll:.4f} against "
@@ -100,4 +100,4 @@ def _draw_curve(axes: Any, curve: large.Curve, values: list[float], marker: str,
     plain(axes).set_xscale("log")
     log_ticks(axes.xaxis)
     seconds = [point.seconds for point in curve]
-    axes.plot(seconds, values, color=STYLES["vi"].colour, marker=marker, linestyle=style, markersize=4.5)
+    axes.plot(seconds, values, color=STYLES["vi"].color, marker=marker, linestyle=style, markersize=4.5)

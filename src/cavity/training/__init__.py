@@ -1,14 +1,14 @@
-"""Training: the loop, its optimisers, its stopping rules and its history."""
+"""Training: the loop, its optimizers, its stopping rules and its history."""
 
 from cavity.training.course import Course, Keeper
 from cavity.training.history import History, Record, Stop, Watch
-from cavity.training.hyper import HyperPrior, Model
+from cavity.training.initial import median_distance, start_inducing, start_model
 from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import Trainer
-from cavity.training.optimisers import Adam, AdaptiveRate, Optimiser
+from cavity.training.online import Stream, tied
+from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
+from cavity.training.parameters import HyperPrior, Model
 from cavity.training.plan import Plan, Trained, TrainingError
-from cavity.training.start import median_distance, start_inducing, start_model
-from cavity.training.stream import Stream, tied
 
 __all__ = [
     "LBFGS",
@@ -19,7 +19,7 @@ __all__ = [
     "HyperPrior",
     "Keeper",
     "Model",
-    "Optimiser",
+    "Optimizer",
     "Plan",
     "Record",
     "Stop",

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from cavity import tensorfile
-from cavity.tensorfile import digest, is_full, separate
+from cavity.files import tensor_file as tensorfile
+from cavity.files.tensor_file import digest, is_full, separate
 
 FORMAT = 1
 RECORD, DIGEST = "cavity", "digest"  # the keys of the metadata

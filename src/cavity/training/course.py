@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from cavity.inference import RowSites
-from cavity.ranks import Ranks
+from cavity.runtime.distributed import Workers
 from cavity.training.checkpoint import Checkpoints, Saved, check_same
 from cavity.training.fixed_point import leaves
 
 if TYPE_CHECKING:
     from cavity.training.loop import Trainer
 
-ASK_EVERY = 8  # steps after which ranks agree whether a checkpoint is due
+ASK_EVERY = 8  # steps after which workers agree whether a checkpoint is due
 
 
 @runtime_checkable
@@ -71,21 +71,21 @@ class Keeper:
         self._checkpoints, self._about, self._seconds, self._resume = checkpoints, about, seconds, resume
         self._last, self._made, self._asked = time.monotonic(), 0, 0
 
-    def is_due(self, ranks: Ranks) -> bool:
-        """Whether it is time; asked after every step, the same on all ranks."""
+    def is_due(self, workers: Workers) -> bool:
+        """Whether it is time; asked after every step, the same on all workers."""
         self._asked += 1
         is_late = time.monotonic() - self._last >= self._seconds
-        if ranks.size == 1:
+        if workers.size == 1:
             return is_late
-        return self._asked % ASK_EVERY == 0 and ranks.largest(float(is_late)) > 0.0
+        return self._asked % ASK_EVERY == 0 and workers.largest(float(is_late)) > 0.0
 
-    def save(self, trainer: Trainer, course: Course, optimiser: Remembers) -> None:
+    def save(self, trainer: Trainer, course: Course, optimizer: Remembers) -> None:
         """Write all that the next step depends on."""
         self._made += 1
-        ranks, state = trainer.ranks, _settled(course.state)
+        workers, state = trainer.workers, _settled(course.state)
         tensors = {"theta": course.theta, "good": trainer.good[0]}
         tensors |= {f"state.{i}": x for i, x in enumerate(leaves(state))}
-        tensors |= {f"optimiser.{name}": x for name, x in optimiser.kept().items()}
+        tensors |= {f"optimizer.{name}": x for name, x in optimizer.kept().items()}
         if trainer.method.keeps_rows:
             tensors["rows"] = trainer.data.row_ids
         meta = {
@@ -96,31 +96,31 @@ class Keeper:
             "history": trainer.history.records,
             "made": self._made,
         }
-        self._checkpoints.save(self._made, tensors, meta, part=ranks.rank, parts=ranks.size)
+        self._checkpoints.save(self._made, tensors, meta, part=workers.rank, parts=workers.size)
         self._last = time.monotonic()
 
-    def resume(self, trainer: Trainer, course: Course, optimiser: Remembers) -> None:
+    def resume(self, trainer: Trainer, course: Course, optimizer: Remembers) -> None:
         """Bring training to where the last checkpoint was written; nothing where there is none."""
-        ranks = trainer.ranks
-        saved = ranks.same(self._checkpoints.latest() if self._resume and ranks.rank == 0 else None)
-        if ranks.rank == 0:
+        workers = trainer.workers
+        saved = workers.same(self._checkpoints.latest() if self._resume and workers.rank == 0 else None)
+        if workers.rank == 0:
             self._checkpoints.clear(-1 if saved is None else saved.step)  # those of another run would seem newer
         if saved is None:
             return
         meta = saved.meta()
         check_same(meta["about"], self._about, str(saved))
-        self._restore(saved, meta, trainer, course, optimiser)
+        self._restore(saved, meta, trainer, course, optimizer)
         for note in saved.passed_over:
             trainer.history.note(f"passed over a checkpoint: {note}")
         self._made, self._last = saved.step, time.monotonic()
 
-    def _restore(self, saved: Saved, meta: Any, trainer: Trainer, course: Course, optimiser: Remembers) -> None:
+    def _restore(self, saved: Saved, meta: Any, trainer: Trainer, course: Course, optimizer: Remembers) -> None:
         device = course.theta.device
         kept = {name: x.to(device) for name, x in self._tensors(saved, trainer).items()}
         for mine, x in zip(leaves(course.state), _numbered("state.", kept), strict=True):
             mine.copy_(x)
         course.theta, trainer.good = kept["theta"], (kept["good"], course.state)
-        optimiser.restore({n.removeprefix("optimiser."): x for n, x in kept.items() if n.startswith("optimiser.")})
+        optimizer.restore({n.removeprefix("optimizer."): x for n, x in kept.items() if n.startswith("optimizer.")})
         for name in COUNTS:
             setattr(course, name, meta["course"][name])
         for name, value in meta["trainer"].items():
@@ -130,11 +130,11 @@ class Keeper:
 
     def _tensors(self, saved: Saved, trainer: Trainer) -> dict[str, Tensor]:
         """What this rank had; from all parts where rows have changed hands."""
-        ranks = trainer.ranks
+        workers = trainer.workers
         if not trainer.method.keeps_rows:
             return saved.load(0)
-        if saved.parts == ranks.size:
-            return saved.load(ranks.rank)
+        if saved.parts == workers.size:
+            return saved.load(workers.rank)
         parts = [saved.load(part) for part in range(saved.parts)]
         rows, order = torch.cat([part["rows"] for part in parts]).sort()
         places = order[torch.searchsorted(rows, trainer.data.row_ids)]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from cavity.inference.base import largest_entry
 from cavity.numerics.limits import tiny
-from cavity.numerics.linalg import FactorisationError
-from cavity.ranks import ALONE, Ranks
+from cavity.numerics.linalg import FactorizationError
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 DEPTH = 8
 WORSE = 2.0  # times the change of the sweep before: the jump did harm
@@ -26,8 +26,8 @@ PATIENCE, REST = 60, 20  # sweeps without progress; plain sweeps after them, fir
 class Anderson:
     """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
 
-    def __init__(self, depth: int = DEPTH, ranks: Ranks = ALONE) -> None:
-        self._depth, self._ranks = depth, ranks
+    def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
+        self._depth, self._ranks = depth, workers
         self.forget()
 
     def forget(self) -> None:
@@ -60,19 +60,19 @@ def fixed_point(
     mixes: bool,
     is_over: Callable[[], bool],
     note: Callable[[int, float], None] | None = None,
-    ranks: Ranks = ALONE,
+    workers: Workers = SINGLE_PROCESS,
 ) -> Any:
     """The state that a sweep changes by less than `tol`, or the last one.
 
     A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
     """
-    mixing, safe, last = Anderson(ranks=ranks), state, math.inf
+    mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
     for done in range(1, max_sweeps + 1):
         try:
             new = sweep(state)
             moved = change(state, new)
-        except FactorisationError:
+        except FactorizationError:
             if state is safe:
                 raise
             moved = math.inf
@@ -89,18 +89,18 @@ def fixed_point(
         if stale > PATIENCE and plain == 0:
             mixing.forget()
             plain, rest, least, stale = rest, 2 * rest, math.inf, 0
-        state = new if plain else _mixed(mixing, state, new, ranks)
+        state = new if plain else _mixed(mixing, state, new, workers)
         plain = max(plain - 1, 0)
     return safe
 
 
-def _mixed(mixing: Anderson, old: Any, new: Any, ranks: Ranks) -> Any:
+def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     """The state to go on from, mixed in the tensors that the sweep has changed."""
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
-    sizes = ranks.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
+    sizes = workers.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
     scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
     mixed = mixing.mix(x, gx, scale).split([b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}

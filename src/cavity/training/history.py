@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from cavity.ranks import ALONE, Ranks
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 Record = dict[str, Any]
 
@@ -30,7 +30,7 @@ class Clock:
 
     max_epochs: int
     max_seconds: float | None
-    ranks: Ranks = ALONE
+    workers: Workers = SINGLE_PROCESS
     stop: Stop | None = None
     started: float = field(default_factory=time.perf_counter)
 
@@ -39,8 +39,8 @@ class Clock:
         return time.perf_counter() - self.started
 
     def agreed(self) -> float:
-        """The same on all ranks, which ask at the same time."""
-        return self.ranks.largest(self.seconds())
+        """The same on all workers, which ask at the same time."""
+        return self.workers.largest(self.seconds())
 
     def progress(self, epochs: float) -> float:
         """From 0 to 1."""
@@ -57,7 +57,7 @@ class Clock:
 
     def is_stopped(self) -> bool:
         """Whether training is asked to stop, on any rank."""
-        return self.stop is not None and self.ranks.largest(float(self.stop.is_set())) > 0.0
+        return self.stop is not None and self.workers.largest(float(self.stop.is_set())) > 0.0
 
     def go_on_from(self, seconds: float) -> None:
         """So many have passed already."""

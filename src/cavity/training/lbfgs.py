@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from cavity.numerics.linalg import FactorisationError
+from cavity.numerics.linalg import FactorizationError
 from cavity.training.course import Course
 from cavity.training.loop import Trainer
 from cavity.training.plan import Trained
@@ -51,7 +51,7 @@ class _Past:
 
 
 def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
-    """Maximise by scipy's L-BFGS-B, every evaluation from the best state so far.
+    """Maximize by scipy's L-BFGS-B, every evaluation from the best state so far.
 
     An epoch is one iteration; the line search may take more than one evaluation, each with its record.
     """
@@ -66,7 +66,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         asked += 1
         if asked > len(past.found):
             past.found.append(evaluated(x))
-            if trainer.keeper is not None and course.has_moved and trainer.keeper.is_due(trainer.ranks):
+            if trainer.keeper is not None and course.has_moved and trainer.keeper.is_due(trainer.workers):
                 trainer.keeper.save(trainer, course, past)
             if trainer.clock.is_over():
                 raise _OutOfTime
@@ -77,7 +77,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         point = torch.as_tensor(unit * x, dtype=course.theta.dtype, device=course.theta.device)
         try:
             state, objective, gradient = trainer.evaluate(point, course.state, trainer.all_rows(), 0)
-        except FactorisationError as error:
+        except FactorizationError as error:
             trainer.note(epoch, None, 0.0, f"rejected a step: {error}")
             if not course.has_moved and trainer.scale > LEAST_SCALE:  # at the start there is no step to take back
                 trainer.scale *= 0.5
@@ -100,7 +100,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
     with contextlib.suppress(_OutOfTime), threadpool_limits(1, user_api="blas"):
         minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
     if not course.has_moved:
-        raise FactorisationError(f"no step worked: {trainer.history.last_event()}")
+        raise FactorizationError(f"no step worked: {trainer.history.last_event()}")
     if trainer.keeper is not None:
         trainer.keeper.save(trainer, course, past)
     return trainer.finish(course.theta, course.state, max(iterations, 1))

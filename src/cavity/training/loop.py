@@ -1,4 +1,4 @@
-"""The one loop: batch → update → gradient → optimiser, for every method.
+"""The one loop: batch → update → gradient → optimizer, for every method.
 
 A step that fails (a matrix that no jitter mends, a gradient that is not finite) goes back to the last θ and state that
 worked, halves the damping and the rates, and is written into the history.
@@ -15,17 +15,17 @@ from typing import Any
 from torch import Tensor
 
 from cavity.data.base import Data
-from cavity.inducing import Posterior, Prior, Rows
+from cavity.gp.prior import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
-from cavity.numerics.linalg import FactorisationError
-from cavity.ranks import ALONE
+from cavity.numerics.linalg import FactorizationError
+from cavity.runtime.distributed import SINGLE_PROCESS
 from cavity.training.course import Course, Keeper
+from cavity.training.cuda_graphs import Recorder, Replay
 from cavity.training.fixed_point import fixed_point
 from cavity.training.history import STOPPED, Clock, History, Record, Stop, Watch
-from cavity.training.hyper import HyperPrior, Model, Q
-from cavity.training.optimisers import Adam, Optimiser
+from cavity.training.optimizers import Adam, Optimizer
+from cavity.training.parameters import HyperPrior, Model, Q
 from cavity.training.plan import Plan, Trained, TrainingError
-from cavity.training.replay import Recorder, Replay
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
@@ -50,8 +50,8 @@ class Trainer:
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
-        self.ranks, self.keeper = method.ranks, keeper
-        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.ranks, stop)
+        self.workers, self.keeper = method.workers, keeper
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, stop)
         self.failures, self.scale, self.renewed = 0, 1.0, -1
         self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.own_weight.sum())
@@ -64,34 +64,34 @@ class Trainer:
         self.good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
         return self.good
 
-    def train(self, optimiser: Optimiser) -> Trained:
+    def train(self, optimizer: Optimizer) -> Trained:
         """Ascend until the objective settles or the epochs or seconds are used up."""
         course = Course(*self.start())
         if self.keeper is not None:
-            self.keeper.resume(self, course, optimiser)
+            self.keeper.resume(self, course, optimizer)
         while not course.is_done:
-            objective = self.epoch(course, optimiser)
+            objective = self.epoch(course, optimizer)
             if self.clock.is_stopped():
                 break  # and a checkpoint goes on from the middle of the epoch
             course.next_epoch()
             if objective is not None:
-                self.note(course.epoch, objective, optimiser.size())
+                self.note(course.epoch, objective, optimizer.size())
             settled = self.history.has_settled(self.plan.tol * self._rows_weight)
             course.is_done = settled or course.epoch >= self.plan.max_epochs or self.clock.is_late()
         for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
             if not course.has_moved and not self.clock.is_over():
                 course.epoch -= 1
-                self.epoch(course, optimiser)
+                self.epoch(course, optimizer)
                 course.next_epoch()
         self._replay = None  # and its memory
         if not course.has_moved:
-            raise FactorisationError(f"no step worked: {self.history.last_event()}")
+            raise FactorizationError(f"no step worked: {self.history.last_event()}")
         if self.keeper is not None:
-            self.keeper.save(self, course, optimiser)
+            self.keeper.save(self, course, optimizer)
         try:
             return self.finish(course.theta, course.state, course.epoch)
-        except FactorisationError as error:  # the last step went too far
-            self.note(course.epoch, None, optimiser.size(), f"went back: {error}")
+        except FactorizationError as error:  # the last step went too far
+            self.note(course.epoch, None, optimizer.size(), f"went back: {error}")
             return self.finish(*self.good, course.epoch)
 
     def infer(self) -> Trained:
@@ -118,7 +118,7 @@ class Trainer:
         state = self.method.refresh(prior, self._state(theta, state), self._pass())
         posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
         if not math.isfinite(log_z):
-            raise FactorisationError("log Z is not finite")
+            raise FactorizationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
 
     def failure(self, error: Exception) -> TrainingError:
@@ -142,7 +142,7 @@ class Trainer:
         with self.clock.stopped():
             try:
                 posterior = self._seen(theta, state)
-            except FactorisationError:
+            except FactorizationError:
                 return
             self._watch.look(posterior, seconds)
 
@@ -166,7 +166,9 @@ class Trainer:
             self.method.mixes and self.plan.batch_size is None,
             self.clock.is_over,
             note,
-            self.ranks if self.method.keeps_rows else ALONE,  # what all ranks have alike is no sum over them
+            self.workers
+            if self.method.keeps_rows
+            else SINGLE_PROCESS,  # what all workers have alike is no sum over them
         )
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
@@ -176,7 +178,7 @@ class Trainer:
             state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
         found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
         if not math.isfinite(float(found[1] + found[2].sum())):
-            raise FactorisationError("the objective or its gradient is not finite")
+            raise FactorizationError("the objective or its gradient is not finite")
         return found
 
     def slope(
@@ -190,56 +192,56 @@ class Trainer:
             state = self.method.update(prior, rows, state, batch, damping)
         found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
         parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
-        gradient, log_z = self.ranks.sum(self.model.join(parts), found.log_z)
+        gradient, log_z = self.workers.sum(self.model.join(parts), found.log_z)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
 
-    def epoch(self, course: Course, optimiser: Optimiser) -> float | None:
+    def epoch(self, course: Course, optimizer: Optimizer) -> float | None:
         """The rest of a pass over the rows; the mean objective of the steps that worked."""
         draws, ahead = self._draws(course), deque[Any]()
         n_steps = self._n_steps()
         while course.step < n_steps and not (course.worked and self.clock.is_over()):
-            wanted = REPLAYS if self._may_replay(course, optimiser) else 1
+            wanted = REPLAYS if self._may_replay(course, optimizer) else 1
             ahead.extend(islice(draws, max(wanted - len(ahead), 0)))
             try:
                 if course.step == 0 and course.epoch > 0:
                     course.state = self._refreshed(course.theta, course.state)
-                if self._may_replay(course, optimiser) and (steps := self._replayed(course, ahead, optimiser)):
+                if self._may_replay(course, optimizer) and (steps := self._replayed(course, ahead, optimizer)):
                     for _ in range(steps):
                         ahead.popleft()
                 else:
-                    self._step(course, ahead[0], optimiser)
+                    self._step(course, ahead[0], optimizer)
                     ahead.popleft()
-            except FactorisationError as error:
-                course.theta, course.state = self._go_back(course.epoch, optimiser, error)
+            except FactorizationError as error:
+                course.theta, course.state = self._go_back(course.epoch, optimizer, error)
                 course.step += 1
                 ahead.popleft()
                 continue
             self.look(*self.good)
-            if self.keeper is not None and self.keeper.is_due(self.ranks):
-                self.keeper.save(self, course, optimiser)
+            if self.keeper is not None and self.keeper.is_due(self.workers):
+                self.keeper.save(self, course, optimizer)
         return course.total / course.worked if course.worked else None
 
-    def _step(self, course: Course, draw: Any, optimiser: Optimiser) -> None:
+    def _step(self, course: Course, draw: Any, optimizer: Optimizer) -> None:
         theta = course.theta
         course.state, objective, gradient = self.evaluate(theta, course.state, self.data.batch(draw), course.epoch)
         self._has_worked(theta, course.state)
-        course.theta = optimiser.step(theta, gradient, self._progress(course.epoch, course.step))
+        course.theta = optimizer.step(theta, gradient, self._progress(course.epoch, course.step))
         course.count(1, float(objective))
 
     def _has_worked(self, theta: Tensor, state: Any) -> None:
         self.good, self.failures, self.scale = (theta, state), 0, 1.0
 
-    def _may_replay(self, course: Course, optimiser: Optimiser) -> bool:
+    def _may_replay(self, course: Course, optimizer: Optimizer) -> bool:
         """Whether many steps can be made at once: on a GPU of one's own, where nothing has failed just now."""
-        is_recorded = course.theta.is_cuda and isinstance(optimiser, Adam) and self.plan.updates != "outer"
-        return is_recorded and self.ranks.size == 1 and not self.failures
+        is_recorded = course.theta.is_cuda and isinstance(optimizer, Adam) and self.plan.updates != "outer"
+        return is_recorded and self.workers.size == 1 and not self.failures
 
-    def _replayed(self, course: Course, draws: deque[Any], optimiser: Any) -> int:
+    def _replayed(self, course: Course, draws: deque[Any], optimizer: Any) -> int:
         """How many of the next steps have been made."""
         if self._replay is None:
-            self._replay = Replay(self.slope, self.data, optimiser, Recorder())
-        rates = [optimiser.rate(self._progress(course.epoch, course.step + i)) for i in range(len(draws))]
+            self._replay = Replay(self.slope, self.data, optimizer, Recorder())
+        rates = [optimizer.rate(self._progress(course.epoch, course.step + i)) for i in range(len(draws))]
         damping = self._damping(course.epoch)
         reached = self._replay.run(course.theta, course.state, self.good[0], list(draws), rates, damping)
         if reached.steps:
@@ -248,7 +250,7 @@ class Trainer:
             course.count(reached.steps, reached.total)
         return reached.steps
 
-    def _go_back(self, epoch: int, optimiser: Optimiser, error: FactorisationError) -> tuple[Tensor, Any]:
+    def _go_back(self, epoch: int, optimizer: Optimizer, error: FactorizationError) -> tuple[Tensor, Any]:
         """The last θ and state that worked, and smaller steps from there.
 
         Running sums may only have drifted from their sites: then making them anew is cure enough, once an epoch and
@@ -258,9 +260,9 @@ class Trainer:
         may_have_drifted = self.method.keeps_rows and self.plan.batch_size is not None
         if not may_have_drifted or self.failures > 1 or epoch == self.renewed:
             self.scale *= 0.5
-            optimiser.shrink()
+            optimizer.shrink()
         self.renewed = epoch
-        self.note(epoch, None, optimiser.size(), f"went back: {error}")
+        self.note(epoch, None, optimizer.size(), f"went back: {error}")
         if self.failures >= MAX_FAILURES:
             raise self.failure(error) from error
         theta, state = self.good
@@ -321,4 +323,4 @@ class Trainer:
         for batch in self._pass():
             found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
             total += float(found.log_z) / batch.scale
-        return float(self.ranks.sum(prior.Z.new_tensor(total))[0])
+        return float(self.workers.sum(prior.Z.new_tensor(total))[0])

@@ -5,7 +5,7 @@ import numpy as np
 from cavity.bench import Options, Size, fits
 from cavity.bench.child import in_child
 from cavity.bench.fits import fit_once, predict_once
-from cavity.settings import PAPER_STEPS
+from cavity.fitting.settings import PAPER_STEPS
 
 SIZE = Size(3, 4, 6, 5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity.cli.scoring import Tally, class_table, in_words
-from cavity.report.scores import scores
+from cavity.metrics import scores
 
 CLASSES = np.array(["a", "b", "c"])
 

@@ -1,4 +1,4 @@
-"""Steps of an epoch: every row once, the same rows on any number of ranks, and errors where the data change."""
+"""Steps of an epoch: every row once, the same rows on any number of workers, and errors where the data change."""
 
 import numpy as np
 import pytest
@@ -119,18 +119,18 @@ def test_long_labels_fit_into_a_buffer_of_short_ones(monkeypatch):
         assert sorted(label for batch in found for label in batch.y) == ["a", "a", "b", "b", "longer", "longest"]
 
 
-# --- Ranks, and going on ---
+# --- Workers, and going on ---
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5, 7])
-def test_ranks_together_see_what_one_sees(source, ranks):
+@pytest.mark.parametrize("workers", [2, 3, 5, 7])
+def test_ranks_together_see_what_one_sees(source, workers):
     alone = epoch(source, 33)
-    apart = [epoch(source, 33, mine=range(rank, 5, ranks)) for rank in range(ranks)]
+    apart = [epoch(source, 33, mine=range(rank, 5, workers)) for rank in range(workers)]
     for step, batch in enumerate(alone):
         parts = [found[step] for found in apart]
         assert {part.total for part in parts} == {batch.total}
         for lane in range(5):
-            mine = parts[lane % ranks]
+            mine = parts[lane % workers]
             for name in ("X", "y", "row"):
                 expected = getattr(batch, name)[batch.lane == lane]
                 np.testing.assert_array_equal(getattr(mine, name)[mine.lane == lane], expected)

@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from cavity.data import Arrays, StreamData, survey
-from cavity.ranks import Ranks
-from cavity.scaling import Standard
+from cavity.fitting.encoding import Standard
+from cavity.runtime.distributed import Workers
 
 N, LANES = 103, 4
 CPU = torch.device("cpu")
 
 
 def ranked(rank, size):
-    made = Ranks()
+    made = Workers()
     made.rank, made.size = rank, size
     return made
 
@@ -24,14 +24,14 @@ def rows():
     return rng.standard_normal((N, 3)) * [1.0, 10.0, 0.1] + 5.0, np.array(["a", "b", "c"])[rng.integers(0, 3, N)]
 
 
-def streamed(rows, held=0, ranks=None):
+def streamed(rows, held=0, workers=None):
     source = Arrays(*rows, lanes=LANES)
     found = survey(source, sample_rows=40, seed=1)
     lane, row = found.sample.lane[:held], found.sample.row[:held]
     skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
     weight = np.array([1.0, 2.0, 0.5])
     scaler = Standard(found.mean, found.sd)
-    return StreamData(source, found, scaler, weight, skip, CPU, torch.float64, ranks or Ranks()), found
+    return StreamData(source, found, scaler, weight, skip, CPU, torch.float64, workers or Workers()), found
 
 
 def ids(data, batches):
@@ -80,7 +80,7 @@ def test_own_weight_is_that_of_the_rows_learned_from(rows):
 
 def test_in_order_counts_the_rows_of_this_rank(rows):
     for rank in range(3):
-        data, _ = streamed(rows, held=9, ranks=ranked(rank, 3))
+        data, _ = streamed(rows, held=9, workers=ranked(rank, 3))
         shares = [1.0 / batch.scale for batch in data.in_order(10)]
         assert sum(shares) == pytest.approx(1.0)
 
@@ -88,7 +88,7 @@ def test_in_order_counts_the_rows_of_this_rank(rows):
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_ranks_together_see_what_one_process_sees(rows, size):
     alone, _ = streamed(rows, held=5)
-    shared = [streamed(rows, held=5, ranks=ranked(rank, size))[0] for rank in range(size)]
+    shared = [streamed(rows, held=5, workers=ranked(rank, size))[0] for rank in range(size)]
     assert sum(map(len, shared)) == len(alone) == N
     for data in shared:
         torch.testing.assert_close(data.own_weight, alone.own_weight)

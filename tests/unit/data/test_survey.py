@@ -1,4 +1,4 @@
-"""One pass over a source: sums that neither overflow nor cancel, all labels, a fair sample, on any number of ranks."""
+"""One pass over a source: sums that neither overflow nor cancel, all labels, a fair sample, on any workers."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from cavity.data import Arrays, Batches, survey
 from cavity.data.labels import Encoded, encode, together
 from cavity.data.moments import joined, moments
 from cavity.data.source import BLOCK_ROWS
-from cavity.ranks import Ranks
+from cavity.runtime.distributed import Workers
 
 N = 3000
 
@@ -29,7 +29,7 @@ def batches(X, y, size):
     return Batches([(X[i : i + size], y[i : i + size]) for i in range(0, len(X), size)])
 
 
-class Threads(Ranks):
+class Threads(Workers):
     """A rank of several, each of them a thread."""
 
     def __init__(self, rank, size, barrier, box):
@@ -44,11 +44,11 @@ class Threads(Ranks):
 
 
 def survey_together(make, size, **settings):
-    """What each of several ranks finds."""
+    """What each of several workers finds."""
     barrier, box, found = threading.Barrier(size, timeout=20), [None] * size, [None] * size
 
     def work(rank):
-        found[rank] = survey(make(), ranks=Threads(rank, size, barrier, box), **settings)
+        found[rank] = survey(make(), workers=Threads(rank, size, barrier, box), **settings)
 
     workers = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
     for worker in workers:
@@ -245,7 +245,7 @@ def test_every_row_is_as_likely_to_be_drawn():
     assert np.abs(counts - 1200).max() < 4 * np.sqrt(1200 * 0.9)
 
 
-# --- Several ranks ---
+# --- Several workers ---
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])

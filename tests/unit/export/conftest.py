@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def run():
-    """`run(body, x, ...)`: what onnxruntime makes of `body(x, ...)`, one array or several, all optimisations on."""
+    """`run(body, x, ...)`: what onnxruntime makes of `body(x, ...)`, one array or several, all optimizations on."""
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     from cavity.export.graph import Graph, Value
 

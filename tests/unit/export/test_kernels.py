@@ -34,7 +34,7 @@ def setting(kernel, n_classes, n_sets, seed=0):
 @pytest.mark.parametrize("shared", [(1, 1), (1, 4), (4, 1), (4, 4)], ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_blocks_agree_with_the_library(run, name, shared):
-    """Also with every optimisation: some make a float32 of a lone number."""
+    """Also with every optimization: some make a float32 of a lone number."""
     kernel, (n_classes, n_sets) = KERNELS[name], shared
     params, Z, X = setting(kernel, n_classes, n_sets)
     anchored = kernel.anchor(params, torch.from_numpy(Z), torch.float64)
@@ -46,7 +46,7 @@ def test_blocks_agree_with_the_library(run, name, shared):
 
 
 def _through_products(found):
-    """The cross-covariance as the factor of a product, where an optimiser may touch it."""
+    """The cross-covariance as the factor of a product, where an optimizer may touch it."""
     return np.eye(M) @ found.cross, found.diag
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from cavity import predict
+from cavity import __version__
 from cavity.export import model as export
 from cavity.export import to_onnx, write_onnx
-from cavity.inducing import Posterior, Prior, Whitened
+from cavity.fitting.encoding import Standard, Unscaled, fit_scaler
+from cavity.gp import probabilities as predict
+from cavity.gp.prior import Posterior, Prior, Whitened
 from cavity.kernels import RBF, Linear
 from cavity.numerics.limits import rounding
-from cavity.scaling import Standard, Unscaled, fit_scaler
-from cavity.version import __version__
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -107,7 +107,7 @@ def test_variances_have_the_same_floor():
     np.testing.assert_allclose(p, expected(Posterior(prior, q), Z[0].numpy(), Unscaled()), rtol=0, atol=1e-9)
 
 
-def test_optimisations_change_nothing():
+def test_optimizations_change_nothing():
     """They may round a number to single precision on their way."""
     levels = onnxruntime.GraphOptimizationLevel
     for name in ("shared", "one inducing point, shared", "product, shared"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity.export.scaling import scaled
-from cavity.scaling import Unscaled, fit_scaler
+from cavity.fitting.encoding import Unscaled, fit_scaler
 
 RNG = np.random.default_rng(0)
 ROWS = np.stack(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from cavity.gp.sites import Site
 from cavity.inference import EP, GFITC, METHODS, Method, PlainVI
 from cavity.inference.base import RowSites, factor_counts, factor_weights, relative_change
-from cavity.sites import Site
 from tests.problems import random_problem
 from tests.reference import oracle
 

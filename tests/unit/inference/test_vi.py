@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from cavity.inducing import Whitened
+from cavity.gp.prior import Whitened
 from cavity.inference import VI, PlainVI
 from cavity.inference.vi import EPSILON, VIState, expected_log_lik, kl_from_prior
 from tests.problems import converge, random_problem
@@ -100,7 +100,7 @@ def test_plain_state_and_q_are_one_to_one(prior):
     np.testing.assert_allclose(q.cov, cov, rtol=1e-10, atol=1e-12)
 
 
-def test_plain_vi_leaves_its_state_to_the_optimiser(prior, rows):
+def test_plain_vi_leaves_its_state_to_the_optimizer(prior, rows):
     state = torch.from_numpy(oracle.flat(*oracle.random_q(prior.K.numpy())))
     batch = PROBLEM.data().full
     assert PlainVI().update(prior, rows, state, batch, 0.5) is state
@@ -121,7 +121,7 @@ def test_change_is_relative_to_the_size_of_a_state():
 
 
 def hostile(problem, m):
-    """Rows labelled with the class that q thinks least likely."""
+    """Rows labeled with the class that q thinks least likely."""
     a = torch.einsum("km,kmn->kn", m, problem.prior().rows(torch.from_numpy(problem.X)).W)
     return replace(problem, y=a.argmin(0).numpy(), weight=np.full(len(problem.X), 3.0))
 

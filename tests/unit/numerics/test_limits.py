@@ -18,7 +18,7 @@ def test_tiny_can_be_divided_by(dtype):
 
 @both
 def test_order_of_the_constants(dtype):
-    """A rounding error < one that a factorisation has grown < the weight that K keeps on its diagonal."""
+    """A rounding error < one that a factorization has grown < the weight that K keeps on its diagonal."""
     eps = torch.finfo(dtype).eps
     assert eps < rounding(dtype) < eps**0.5
     assert rounding(dtype) < least_diagonal(dtype) < 1e-3

@@ -8,7 +8,7 @@ import torch
 
 from cavity.numerics.linalg import (
     LARGEST_JITTER,
-    FactorisationError,
+    FactorizationError,
     add_to_diagonal_,
     cholesky,
     columns_squared,
@@ -17,7 +17,7 @@ from cavity.numerics.linalg import (
     is_recording,
     squared_distances,
     sum_to,
-    symmetrise,
+    symmetrize,
     times_vector,
     vector_times,
 )
@@ -86,14 +86,14 @@ def test_jitter_scales_with_the_diagonal(scale):
 def test_a_number_that_is_not_finite_is_told_from_a_matrix_that_is_not_positive_definite(bad, column):
     A = positive_definite()
     A[1, 2, column] = A[1, column, 2] = bad
-    with pytest.raises(FactorisationError, match="NaN or infinity"):
+    with pytest.raises(FactorizationError, match="NaN or infinity"):
         cholesky(A)
 
 
 def test_a_matrix_far_from_positive_definite_raises_and_says_how_many():
     A = positive_definite()
     A[0] -= 100 * torch.eye(5, dtype=A.dtype)
-    with pytest.raises(FactorisationError, match="1 of 3 covariance matrices are not positive definite"):
+    with pytest.raises(FactorizationError, match="1 of 3 covariance matrices are not positive definite"):
         cholesky(A)
 
 
@@ -144,9 +144,9 @@ def test_nothing_is_recorded_on_a_cpu():
     assert not is_recording(random(2))
 
 
-def test_symmetrise():
+def test_symmetrize():
     A = random(2, 3, 3)
-    S = symmetrise(A)
+    S = symmetrize(A)
     assert torch.equal(S, S.mT)
     torch.testing.assert_close(2 * S - A, A.mT)
 
@@ -176,7 +176,7 @@ def test_squared_distances_are_never_negative():
 
 
 def test_squared_distances_have_exact_gradients():
-    """The centre is a constant for autograd: the distances do not depend on it."""
+    """The center is a constant for autograd: the distances do not depend on it."""
     Z, X = random(2, 3, 2).requires_grad_(), random(1, 4, 2, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(squared_distances, (Z, X))
 

@@ -224,7 +224,7 @@ def test_gradients_are_not_followed():
 WINS = pytest.mark.parametrize(("n_classes", "decades"), [(2, 0), (2, 6), (3, 0), (3, 6), (10, 0), (10, 6)])
 
 
-def labelled_rows(n_classes, decades, n_rows=60, seed=3):
+def labeled_rows(n_classes, decades, n_rows=60, seed=3):
     mean, var = random_rows(n_classes, n_rows, decades, seed)
     y = torch.from_numpy(np.random.default_rng(seed).integers(0, n_classes, n_rows))
     return mean, var, y[None, :] == torch.arange(n_classes)[:, None]
@@ -232,7 +232,7 @@ def labelled_rows(n_classes, decades, n_rows=60, seed=3):
 
 @WINS
 def test_win_probability_is_that_of_the_marked_class(n_classes, decades):
-    mean, var, own = labelled_rows(n_classes, decades)
+    mean, var, own = labeled_rows(n_classes, decades)
     expected = torch.where(own, max_log_probs(mean, var).exp(), 0.0).sum(0)
     assert ((expected > 0.01) & (expected < 0.99)).sum() > 5
     torch.testing.assert_close(win_probability(mean, var, own).p, expected, rtol=0, atol=1e-12)
@@ -252,7 +252,7 @@ def slope(f, x, step):
 @WINS
 def test_derivatives_of_the_win_probability(n_classes, decades):
     """In units of each class's σ and v, the scale on which p varies with them."""
-    mean, var, own = labelled_rows(n_classes, decades)
+    mean, var, own = labeled_rows(n_classes, decades)
     found, sd = win_probability(mean, var, own), var.sqrt()
     by_mean = slope(lambda x: win_probability(x, var, own).p, mean, 3e-3 * sd)
     by_var = slope(lambda x: win_probability(mean, x, own).p, var, 3e-3 * var)
@@ -265,7 +265,7 @@ def test_derivatives_of_the_win_probability(n_classes, decades):
 @WINS
 def test_a_shift_of_all_means_and_a_common_scale_change_no_win(n_classes, decades):
     """So the derivatives by the means sum to zero, and Σ μ ∂p/∂μ + 2 Σ v ∂p/∂v = 0."""
-    mean, var, own = labelled_rows(n_classes, decades)
+    mean, var, own = labeled_rows(n_classes, decades)
     found = win_probability(mean, var, own)
     assert (found.by_mean.sum(0) * var.amin(0).sqrt()).abs().max() < 1e-12
     euler = (found.by_mean * mean + 2 * found.by_var * var).sum(0)
@@ -296,7 +296,7 @@ def test_win_probability_against_adaptive_quadrature(n_classes):
 
 
 def test_blocks_of_the_win_probability_only_bound_the_memory(monkeypatch):
-    mean, var, own = labelled_rows(10, 6, n_rows=150)
+    mean, var, own = labeled_rows(10, 6, n_rows=150)
     whole = win_probability(mean, var, own)
     monkeypatch.setattr(quadrature, "BLOCK_PER_THREAD", 10_000)
     nodes = int((quadrature._grid(mean, var.sqrt()).stop.amax() + quadrature.MARGIN + 2).ceil())
@@ -306,7 +306,7 @@ def test_blocks_of_the_win_probability_only_bound_the_memory(monkeypatch):
 
 
 def test_the_neediest_row_sets_the_nodes_of_all_but_not_their_answers():
-    mean, var, own = labelled_rows(3, 6)
+    mean, var, own = labeled_rows(3, 6)
     together = win_probability(mean, var, own)
     for i in range(0, 60, 7):
         alone = win_probability(*(x[:, i : i + 1] for x in (mean, var, own)))

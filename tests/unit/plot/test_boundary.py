@@ -10,10 +10,10 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from cavity import GPClassifier
+from cavity.gp.probabilities import Uncertainty
 from cavity.plot import BoundaryDisplay
 from cavity.plot.boundary import COARSE, FULL, PALEST
 from cavity.plot.style import look
-from cavity.predict import Uncertainty
 
 
 class Rule:
@@ -73,14 +73,14 @@ def test_pixels_have_the_points_in_their_middles(ax):
     assert (left + (right - left) / 62, right - (right - left) / 62) == pytest.approx((first, last))
 
 
-def test_the_colour_is_that_of_the_class_and_paler_where_it_is_less_sure(ax):
+def test_the_color_is_that_of_the_class_and_paler_where_it_is_less_sure(ax):
     from matplotlib.colors import to_rgb
 
     display = draw(ax)
     image = np.asarray(display.surface_.get_array())
     for k, column in ((0, 0), (2, -1)):
         sure = (display.proba[0, column, k] - 1 / 3) / (2 / 3)
-        expected = 1 - (PALEST + (FULL - PALEST) * sure) * (1 - np.array(to_rgb(look(k).colour)))
+        expected = 1 - (PALEST + (FULL - PALEST) * sure) * (1 - np.array(to_rgb(look(k).color)))
         np.testing.assert_allclose(image[0, column], expected)
     assert (image[0, 15].sum() > image[0, [0, -1]].sum(-1)).all()
 

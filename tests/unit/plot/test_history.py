@@ -64,7 +64,7 @@ def test_no_events_and_no_name_need_no_legend(ax):
     assert ax.get_legend() is None
 
 
-def test_two_on_the_same_axes_have_two_colours(ax):
+def test_two_on_the_same_axes_have_two_colors(ax):
     lines = [HistoryDisplay(RECORDS, name=name).plot(ax).line_ for name in ("one", "two")]
     assert lines[0].get_color() != lines[1].get_color()
 

@@ -69,7 +69,7 @@ def test_the_strip_counts_rows(ax):
     assert not display.plot(ax, counts=False).counts_
 
 
-def test_one_on_the_other_have_two_colours_and_one_diagonal(ax):
+def test_one_on_the_other_have_two_colors_and_one_diagonal(ax):
     first = ReliabilityDisplay.from_predictions(Y, P, classes=CLASSES, ax=ax, name="one")
     second = ReliabilityDisplay.from_predictions(Y, P, classes=CLASSES, ax=ax, name="two")
     assert first.lines_[0].lines[0].get_color() != second.lines_[0].lines[0].get_color()

@@ -13,9 +13,9 @@ from cavity.plot import style
 
 
 def test_the_first_looks_are_all_different():
-    looks = [style.look(i) for i in range(4 * len(style.COLOURS))]
+    looks = [style.look(i) for i in range(4 * len(style.COLORS))]
     assert len(set(looks)) == len(looks)
-    assert len({found.colour for found in looks[: len(style.COLOURS)]}) == len(style.COLOURS)
+    assert len({found.color for found in looks[: len(style.COLORS)]}) == len(style.COLORS)
 
 
 def test_axes_given_are_used(ax, no_new_figure):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 
 
 @dataclass

@@ -184,9 +184,9 @@ def _course(rng, epochs=80):
 
 def _map(rng, y, is_right, n_classes):
     angle = 2 * np.pi * np.arange(n_classes) / n_classes
-    centres = 6.0 * np.column_stack([np.cos(angle), 0.7 * np.sin(angle)])
+    centers = 6.0 * np.column_stack([np.cos(angle), 0.7 * np.sin(angle)])
     of = np.repeat(np.arange(n_classes), max(200 // n_classes, 2))
-    rows, points = (centres[c] + rng.standard_normal((len(c), 2)) for c in (y, of))
+    rows, points = (centers[c] + rng.standard_normal((len(c), 2)) for c in (y, of))
     axes = ("discriminant 1 (mostly pixel 3,4)", "discriminant 2 (mostly pixel 2,1)")
     return Map(rows[:450], y[:450], is_right[:450], points, of, axes, 0.42)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 from cavity.report.about import about
 from cavity.report.advice import LEVELS, advice
 from cavity.report.baselines import FREQUENCIES, Baseline

@@ -7,9 +7,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cavity.metrics import scores
 from cavity.report import baselines as module
 from cavity.report.baselines import Rows, baselines
-from cavity.report.scores import scores
 
 X, Y = load_iris(return_X_y=True)
 TEST, TRAIN = Rows(X[::2], Y[::2]), Rows(X[1::2], Y[1::2])

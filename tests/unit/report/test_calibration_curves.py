@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from cavity.metrics import calibration_error, scores
 from cavity.report.calibration_curves import curve, reliability
 from cavity.report.intervals import wilson
-from cavity.report.scores import calibration_error, scores
 
 
 def test_two_bins_by_hand():

@@ -10,7 +10,7 @@ from cavity.report.charts.bars import Bar, bars
 from cavity.report.charts.course import curve, floor
 from cavity.report.charts.doubt import DRAWN, KEPT, drawn, gain
 from cavity.report.charts.heat import head_room, heat
-from cavity.report.charts.marks import COLOURS, SHAPES, are_glyphs, colour, shape
+from cavity.report.charts.marks import COLORS, SHAPES, are_glyphs, color, shape
 from cavity.report.charts.plane import inducing, rows
 from cavity.report.charts.reliability import is_met, reliability
 from cavity.report.charts.scale import Scale, reach, ticks
@@ -178,7 +178,7 @@ def test_confusions_are_listed_by_their_frequency():
 
 
 def test_56_classes_have_marks_that_differ():
-    looks = {(colour(k), shape(k, 0.0, 0.0)) for k in range(COLOURS * len(SHAPES))}
+    looks = {(color(k), shape(k, 0.0, 0.0)) for k in range(COLORS * len(SHAPES))}
     assert len(looks) == 56
 
 

@@ -40,7 +40,7 @@ def is_finite(found: Findings) -> bool:
 def _coarse():
     """Entropies by a coarse average, and small forests: what they say is tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cavity.predict.NODES", 4)
+        patch.setattr("cavity.gp.probabilities.NODES", 4)
         patch.setattr("cavity.report.baselines.TREES", 5)
         yield
 
@@ -115,7 +115,7 @@ def test_it_says_the_same_twice(found, iris):
     np.testing.assert_array_equal(again.map.rows, found.map.rows)
 
 
-def test_training_rows_are_recognised(iris):
+def test_training_rows_are_recognized(iris):
     model, _, train = iris
     assert any("the model learned from" in piece.what for piece in examine(model, *train).advice)
     found = examine(model, *train, train=train)

@@ -82,7 +82,7 @@ def test_attributes_of_none_and_false_are_left_out():
 def test_elements_are_closed_in_their_order_and_ids_are_unique(name):
     ids = [element["id"] for element in tree(name).found if "id" in element]
     assert len(ids) == len(set(ids))
-    named = [key for element in tree(name).found for key in element.get("aria-labelledby", "").split()]
+    named = [key for element in tree(name).found for key in element.get("aria-labeledby", "").split()]
     named += [element["href"][1:] for element in tree(name).all("a")]
     named += [element["for"] for element in tree(name).all("label")]
     assert set(named) <= set(ids)
@@ -105,7 +105,7 @@ def test_every_picture_is_described_in_words_and_numbers(name):
         assert element["role"] == "img"
     words = {element["id"]: element["text"] for element in tree(name).all("title", "desc") if "id" in element}
     for element in pictures:
-        title, told = element["aria-labelledby"].split()
+        title, told = element["aria-labeledby"].split()
         assert words[title].strip()
         assert re.search(r"\d|∞", words[told]), words[told]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.predict import Uncertainty
+from cavity.gp.probabilities import Uncertainty
 from cavity.report import unsure as module
 from cavity.report.unsure import MOST, Candidates, to_split, unsure_rows
 
@@ -29,10 +29,10 @@ def candidates(which=slice(None)):
 def test_every_kind_is_named_and_no_row_twice():
     found = {row.row: row for row in unsure_rows(candidates(), CLASSES)}
     assert {place: row.why for place, row in found.items()} == {
-        101: "sure and wrong: 98 % for ash, but labelled birch; check the label",
+        101: "sure and wrong: 98 % for ash, but labeled birch; check the label",
         102: "unlike the training rows: collect and label more like it",
         103: "classes overlap here: ash and birch; more rows will not part them",
-        104: "wrong, and not sure: labelled cedar, which has 35 %",
+        104: "wrong, and not sure: labeled cedar, which has 35 %",
         105: "too few training rows like it to tell ash from birch: collect and label more like it",
     }
     row = found[104]

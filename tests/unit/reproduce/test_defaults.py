@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cavity.datasets import Dataset
+from cavity.fitting.settings import FOLDS, PRIORS, START
 from cavity.reproduce import common
 from cavity.reproduce.defaults import as_json, classifier, cost, fold, jobs, run, show
 from cavity.reproduce.defaults_results import compared, log_ratio
 from cavity.reproduce.experiment import read_config
-from cavity.settings import FOLDS, PRIORS, START
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "defaults"
 CONFIG = read_config(FOLDER, smoke=False)

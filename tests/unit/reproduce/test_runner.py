@@ -48,8 +48,8 @@ def test_the_longest_come_first(config, tmp_path):
 
 def test_only_some(config, tmp_path):
     assert {job["method"] for job in missing("uci", config, {"method": {"ep"}}, tmp_path)} == {"ep"}
-    with pytest.raises(ValueError, match=r"colour.*fits have data_set, inducing, method"):
-        missing("uci", config, {"colour": {"red"}}, tmp_path)
+    with pytest.raises(ValueError, match=r"color.*fits have data_set, inducing, method"):
+        missing("uci", config, {"color": {"red"}}, tmp_path)
 
 
 def test_new_processes_find_their_share_of_the_cores(monkeypatch):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from cavity.fitting.settings import PAPER_STEPS
 from cavity.reproduce.experiment import read_config
 from cavity.reproduce.satellite_time import cost, jobs, run, show
-from cavity.settings import PAPER_STEPS
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "satellite-time"
 CONFIG = {"data_set": "satellite", "splits": "authors", "inducing": [4, 100], "repetitions": 2, "times": [0.1, 10.0, 3],

@@ -49,7 +49,7 @@ def test_every_fit_is_asked_for_once():
 
 @pytest.mark.parametrize("method", ["sep", "cavity"])
 def test_a_fit_of_wine(method, monkeypatch):
-    monkeypatch.setattr("cavity.settings.EPOCHS", 40)
+    monkeypatch.setattr("cavity.fitting.settings.EPOCHS", 40)
     job = next(job for job in jobs(SMOKE) if job["method"] == method)
     record = run(job)
     assert record["nll"] < 0.5

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from cavity import tensorfile
+from cavity.files import tensor_file as tensorfile
 from cavity.training import checkpoint
 from cavity.training.checkpoint import CheckpointError, Checkpoints, check_same, differences
 
@@ -382,7 +382,7 @@ def test_trying_the_folder_leaves_nothing_there(tmp_path):
 # One process that forks the others, so that the imports are paid once.
 PRELUDE = """
 import os, random, shutil, signal, sys, time, torch
-from cavity import tensorfile
+from cavity.files import tensor_file as tensorfile
 from cavity.training import checkpoint
 from cavity.training.checkpoint import Checkpoints
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cavity.inference import EP, GFITC, VI
-from cavity.numerics.linalg import FactorisationError
+from cavity.numerics.linalg import FactorizationError
 from cavity.training.fixed_point import Anderson, fixed_point
 from tests.problems import converge, random_problem
 
@@ -66,7 +66,7 @@ def test_a_jump_onto_forbidden_ground_is_taken_back():
 
     def fenced(s):
         if (s.x > 1.0 + 1e-6).any():
-            raise FactorisationError("out of bounds")
+            raise FactorizationError("out of bounds")
         return s._replace(x=s.x + 0.3 * (1.0 - s.x) ** 2)
 
     found, seen = find(fenced, state(-0.5), max_sweeps=400, tol=1e-6)
@@ -76,9 +76,9 @@ def test_a_jump_onto_forbidden_ground_is_taken_back():
 
 def test_a_failure_of_a_plain_sweep_is_not_hidden():
     def broken(s):
-        raise FactorisationError("no")
+        raise FactorizationError("no")
 
-    with pytest.raises(FactorisationError, match="no"):
+    with pytest.raises(FactorizationError, match="no"):
         find(broken, state(0.0))
 
 

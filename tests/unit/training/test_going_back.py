@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity.inference import EP, SEP
-from cavity.numerics.linalg import FactorisationError
+from cavity.numerics.linalg import FactorizationError
 from tests.problems import PLAN, MadeUp, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
@@ -69,7 +69,7 @@ def failing_late(name, at):
         found = work(made, *args, **kwargs)
         calls.append(name)
         if len(calls) - 1 == at:
-            raise FactorisationError("made to fail")
+            raise FactorizationError("made to fail")
         return found
 
     setattr(made, name, broken)
@@ -78,7 +78,7 @@ def failing_late(name, at):
 
 def without_step(plan, skipped):
     """Training as it goes where one step (from 0) is not made at all."""
-    run, optimiser = trainer(EP(), PROBLEM, plan), Gradual()
+    run, optimizer = trainer(EP(), PROBLEM, plan), Gradual()
     good = theta, state = run.start()
     n_steps = 0
     for epoch in range(plan.max_epochs):
@@ -89,7 +89,7 @@ def without_step(plan, skipped):
                 state = EP().refresh(run.model.prior(theta), state, run.data.in_order(plan.batch_size))
             if n_steps != skipped:
                 state, _, gradient = run.evaluate(theta, state, run.data.batch(draw), epoch)
-                good, theta = (theta, state), optimiser.step(theta, gradient, 0.0)
+                good, theta = (theta, state), optimizer.step(theta, gradient, 0.0)
             n_steps += 1
     return run.finish(theta, state, plan.max_epochs)
 
@@ -112,8 +112,8 @@ def test_a_failed_step_on_a_batch_leaves_no_trace(name, at):
 def test_a_start_that_never_works_is_an_error(method, monkeypatch):
     """Not a classifier that has learned nothing and keeps silent about it."""
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=3))
-    monkeypatch.setattr("cavity.inducing.Prior.pull_back", lambda self, rows, gradient: {"Z": self.Z * torch.nan})
-    with pytest.raises(FactorisationError, match=r"no step worked: .*not finite"):
+    monkeypatch.setattr("cavity.gp.prior.Prior.pull_back", lambda self, rows, gradient: {"Z": self.Z * torch.nan})
+    with pytest.raises(FactorizationError, match=r"no step worked: .*not finite"):
         run.train(Leap())
-    assert isinstance(run.failure(FactorisationError("this")), ValueError)
-    assert re.search(r"this.*scaling=.*kernel.*noise.*n_inducing", str(run.failure(FactorisationError("this"))))
+    assert isinstance(run.failure(FactorizationError("this")), ValueError)
+    assert re.search(r"this.*scaling=.*kernel.*noise.*n_inducing", str(run.failure(FactorizationError("this"))))

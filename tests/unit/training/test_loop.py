@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cavity.inference import EP, SEP, VI
-from cavity.numerics.linalg import FactorisationError
+from cavity.numerics.linalg import FactorizationError
 from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, loop, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
 from tests.problems import PLAN, MadeUp, random_problem, trainer
@@ -29,7 +29,7 @@ def failing(method, name, fails):
     def broken(*args, **kwargs):
         calls[0] += 1
         if fails(calls[0]):
-            raise FactorisationError("made to fail")
+            raise FactorizationError("made to fail")
         return work(made, *args, **kwargs)
 
     setattr(made, name, broken)
@@ -37,7 +37,7 @@ def failing(method, name, fails):
 
 
 class Recorder(MadeUp):
-    """An optimiser that writes down where it was and how often it was told to shrink."""
+    """An optimizer that writes down where it was and how often it was told to shrink."""
 
     def __init__(self, rate=0.05):
         self.rate, self.visited, self.shrunk, self.progress = rate, [], 0, []
@@ -306,7 +306,7 @@ def test_repeated_failures_halve_again_until_one_step_works(method):
 
 @METHODS
 def test_a_gradient_that_is_not_finite_is_a_failure(method, monkeypatch):
-    run, pull_back, calls = trainer(method(), PROBLEM, PLAN), "cavity.inducing.Prior.pull_back", [0]
+    run, pull_back, calls = trainer(method(), PROBLEM, PLAN), "cavity.gp.prior.Prior.pull_back", [0]
     work = run.model.prior(run.model.start()).__class__.pull_back
 
     def broken(*args):
@@ -326,7 +326,7 @@ def test_failure_without_end_is_an_error_that_says_what_to_try(method, plan):
     advice = r"made to fail.*Try scaling='standard'.*noise.*learning_rate.*inducing"
     with pytest.raises(TrainingError, match=advice) as raised:
         run.train(Recorder())
-    assert isinstance(raised.value.__cause__, FactorisationError)
+    assert isinstance(raised.value.__cause__, FactorizationError)
     assert len([record for record in run.history.records if record["event"]]) >= MAX_FAILURES
     assert len(run.history.records) < 3 * MAX_FAILURES
 
@@ -406,7 +406,7 @@ def test_lbfgs_damps_more_where_the_start_fails():
 
 def test_lbfgs_gives_up_where_nothing_helps():
     run = trainer(failing(EP, "objective", lambda call: True), PROBLEM, replace(PLAN, updates="outer"))
-    with pytest.raises(FactorisationError, match="no step worked"):
+    with pytest.raises(FactorizationError, match="no step worked"):
         lbfgs(run)
 
 

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
 from cavity.inference import EP, SEP, VI
-from cavity.numerics.linalg import FactorisationError
+from cavity.numerics.linalg import FactorizationError
 from cavity.training import LBFGS, Adam, Watch, train_lbfgs
 from tests.problems import PLAN, MadeUp, random_problem, trainer
 
@@ -20,7 +20,7 @@ X, Y = load_iris(return_X_y=True)
 
 
 class Timed(MadeUp):
-    """An optimiser whose steps take a second each, of a clock that only it and `wait` move."""
+    """An optimizer whose steps take a second each, of a clock that only it and `wait` move."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -169,7 +169,7 @@ def test_steps_that_fail_are_not_shown(timed):
             calls[0] += 1
             timed.wait(1.0)
             if calls[0] == 2:
-                raise FactorisationError("made to fail")
+                raise FactorizationError("made to fail")
             return super().update(*args)
 
     seen = []

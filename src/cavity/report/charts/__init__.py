@@ -1,1 +1,1 @@
-"""Charts as inline SVG, drawn with the colours of the page's style sheet: light and dark need no second drawing."""
+"""Charts as inline SVG, drawn with the colors of the page's style sheet: light and dark need no second drawing."""

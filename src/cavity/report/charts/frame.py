@@ -21,7 +21,7 @@ def picture(key: str, height: float, title: str, seen: str, *parts: str | None, 
     """
     words = [el("title", title, id=f"{key}-title"), el("desc", seen, id=f"{key}-desc")]
     return el("svg", *words, *parts, viewBox=f"0 0 {short(width)} {short(height)}", role="img",
-              aria_labelledby=f"{key}-title {key}-desc")  # fmt: skip
+              aria_labeledby=f"{key}-title {key}-desc")  # fmt: skip
 
 
 class Frame(NamedTuple):

@@ -85,7 +85,7 @@ def _key(x: float, y: float, low: str, high: str) -> Markup:
 
 
 def matrix(key: str, classes: Sequence[str], counts: NDArray[np.int64], title: str, seen: str) -> Markup:
-    """A confusion matrix of many classes: only cells that hold rows, those off the diagonal in another colour."""
+    """A confusion matrix of many classes: only cells that hold rows, those off the diagonal in another color."""
     step, shares = SIDE / len(classes), counts / np.maximum(counts.sum(1, keepdims=True), 1)
     left, top = WIDTH - SIDE, 24.0
     cells = [

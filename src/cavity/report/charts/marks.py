@@ -1,4 +1,4 @@
-"""Marks that tell classes apart by shape and by colour."""
+"""Marks that tell classes apart by shape and by color."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from cavity.report.html import Markup, el, short
 from cavity.report.numerals import name, wide
 
-COLOURS = 7  # k0 to k6 of the style sheet; no factor in common with the shapes, so 56 classes differ
+COLORS = 7  # k0 to k6 of the style sheet; no factor in common with the shapes, so 56 classes differ
 GLYPH_WIDTH = 2
 Shape = Callable[[float, float, float], str]  # the path around x and y, of some size
 
 
-def colour(place: int) -> str:
+def color(place: int) -> str:
     """The class of the style sheet that a class of the data has."""
-    return f"k{place % COLOURS}"
+    return f"k{place % COLORS}"
 
 
 def are_glyphs(classes: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.report.charts.doubt import drawn
 from cavity.report.charts.frame import Frame, picture
-from cavity.report.charts.marks import are_glyphs, colour, disc, mark
+from cavity.report.charts.marks import are_glyphs, color, disc, mark
 from cavity.report.charts.scale import Scale, reach, roomy
 from cavity.report.findings import Array, Map
 from cavity.report.html import Markup, el, short
@@ -70,7 +70,7 @@ def _marks(frame: Frame, at: Array, of: NDArray[np.int64], classes: Sequence[str
     for c in np.unique(of).tolist():
         own = [mark(c, _owner(c, classes), *frame.at(*at[i].tolist()), glyph and c != OF_ALL, tips[i])
                for i in np.flatnonzero(of == c)]  # fmt: skip
-        kind = "marks all" if c == OF_ALL else f"{'glyphs' if glyph else 'marks'} {colour(c)}"
+        kind = "marks all" if c == OF_ALL else f"{'glyphs' if glyph else 'marks'} {color(c)}"
         groups.append(el("g", *own, class_=kind, data_class=None if c == OF_ALL else str(c)))
     return groups
 
@@ -80,8 +80,8 @@ def _owner(c: int, classes: Sequence[str]) -> str:
 
 
 def _where(found: Map, classes: Sequence[str]) -> str:
-    """The centres of the first classes, in words."""
+    """The centers of the first classes, in words."""
     seen = [c for c in range(len(classes)) if (found.row_class == c).any()][:12]
-    centres = [found.rows[found.row_class == c].mean(0) for c in seen]
-    told = ", ".join(f"{name(classes[c], 20)} ({x:.2g}, {y:.2g})" for c, (x, y) in zip(seen, centres, strict=True))
-    return f"Centres of classes: {told}."
+    centers = [found.rows[found.row_class == c].mean(0) for c in seen]
+    told = ", ".join(f"{name(classes[c], 20)} ({x:.2g}, {y:.2g})" for c, (x, y) in zip(seen, centers, strict=True))
+    return f"Centers of classes: {told}."

@@ -25,7 +25,7 @@ def section(key: str, title: str, lead: str | None, *parts: str | None) -> Marku
     """A part of the page that the contents lead to."""
     head = el("h2", title, id=f"{key}-title")
     first = None if lead is None else el("p", lead, class_="lead")
-    return el("section", head, first, *parts, id=key, aria_labelledby=f"{key}-title")
+    return el("section", head, first, *parts, id=key, aria_labeledby=f"{key}-title")
 
 
 def figure(chart: Markup, title: str, caption: str, data: Markup | None = None, **attributes: str) -> Markup:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.report.charts.doubt import DRAWN
-from cavity.report.charts.marks import are_glyphs, colour, shape
+from cavity.report.charts.marks import are_glyphs, color, shape
 from cavity.report.charts.plane import OF_ALL, inducing, rows
 from cavity.report.findings import Array, Findings, Map
 from cavity.report.html import Markup, el
@@ -36,7 +36,7 @@ def _rows(found: Map, classes: list[str]) -> Markup:
     some = f" {whole(DRAWN)} of {whole(len(found.rows))} rows are drawn." if len(found.rows) > DRAWN else ""
     marks = "Each mark is a row's true label." if are_glyphs(classes) else "Marks tell the true class."
     caption = f"{marks} The {whole(wrong)} that are wrong have a ring.{some}"
-    data = _centres(found.rows, found.row_class, classes, "Rows")
+    data = _centers(found.rows, found.row_class, classes, "Rows")
     return figure(rows("map-rows", found, classes), "Rows", caption, data)
 
 
@@ -44,23 +44,23 @@ def _inducing(found: Map, classes: list[str]) -> Markup | None:
     if not len(found.inducing):
         return None
     caption = f"The {whole(len(found.inducing))} points that the classes' functions rest on, by class; rows are dots."
-    data = _centres(found.inducing, found.inducing_class, classes, "Points")
+    data = _centers(found.inducing, found.inducing_class, classes, "Points")
     return figure(inducing("map-inducing", found, classes), "Inducing points", caption, data)
 
 
-def _centres(at: Array, of: NDArray[np.int64], classes: list[str], what: str) -> Markup:
+def _centers(at: Array, of: NDArray[np.int64], classes: list[str], what: str) -> Markup:
     """Where the classes lie."""
     found = [(c, at[of == c]) for c in np.unique(of).tolist()]
     names = [label("all" if c == OF_ALL else classes[c], 40) for c, _ in found]
     lines = [
         [said, whole(len(own)), *map(tidy, own.mean(0).tolist())] for said, (_, own) in zip(names, found, strict=True)
     ]
-    return table(f"{what}: centres of classes", ["Class", what, "Centre along", "and up"], lines, 3)
+    return table(f"{what}: centers of classes", ["Class", what, "Center along", "and up"], lines, 3)
 
 
 def _legend(classes: list[str]) -> Markup:
     """The marks of the classes, for as many as differ."""
-    shown = [el("span", _swatch(k), " ", label(c, 24), class_=colour(k)) for k, c in enumerate(classes[:LEGEND])]
+    shown = [el("span", _swatch(k), " ", label(c, 24), class_=color(k)) for k, c in enumerate(classes[:LEGEND])]
     more = [f"and {len(classes) - LEGEND} more, whose marks repeat"] if len(classes) > LEGEND else []
     return items([*shown, *more], "legend")
 

@@ -1,0 +1,1 @@
+"""Files: atomic writes, tensors, JSON values and the model file."""

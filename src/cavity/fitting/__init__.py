@@ -1,0 +1,1 @@
+"""One fit: validate, encode, initialize, train, calibrate."""

@@ -1,0 +1,153 @@
+"""Input scaling: invertible maps, feature by feature, from the units of X to numbers around ±1.
+
+Statistics are weighted, so that a row of weight w counts as w copies of it, and safe for values of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.numerics.limits import LARGEST_INPUT
+
+Array = NDArray[np.float64]
+
+KNOTS = 512  # of a quantile map, at most
+
+
+@runtime_checkable
+class Scaler(Protocol):
+    """An invertible map of each feature."""
+
+    def transform(self, X: Array) -> Array:
+        """From the units of X."""
+
+    def inverse(self, X: Array) -> Array:
+        """Back to the units of X."""
+
+
+@dataclass(frozen=True)
+class Standard:
+    """(x − mean) / sd; a constant feature becomes 0, up to rounding."""
+
+    mean: Array
+    sd: Array
+
+    def transform(self, X: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return _bounded((0.5 * X - 0.5 * self.mean) / (0.5 * self.sd))  # halves: no difference overflows
+
+    def inverse(self, X: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return _finite(X * self.sd + self.mean)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Each feature to its training quantiles, piecewise linear, then to mean 0 and sd 1.
+
+    Beyond the training range it goes on with the slope of `Standard`, so that far stays far.
+    """
+
+    standard: Standard
+    knots: tuple[Array, ...]
+    levels: tuple[Array, ...]
+
+    def transform(self, X: Array) -> Array:
+        columns = zip(0.5 * X.T, self.knots, self.levels, self.standard.sd, strict=True)
+        with np.errstate(over="ignore"):
+            scaled = [_inside(x, 0.5 * k, levels) + _beyond(x, 0.5 * k) / (0.5 * sd) for x, k, levels, sd in columns]
+        return _bounded(np.stack(scaled, axis=1))
+
+    def inverse(self, X: Array) -> Array:
+        flat = X.reshape(-1, X.shape[-1])
+        columns = zip(flat.T, self.knots, self.levels, self.standard.sd, strict=True)
+        with np.errstate(over="ignore"):
+            raw = [2.0 * _inside(x, levels, 0.5 * k) + _beyond(x, levels) * sd for x, k, levels, sd in columns]
+        return _finite(np.stack(raw, axis=1).reshape(X.shape))
+
+
+@dataclass(frozen=True)
+class Unscaled:
+    """The inputs as they are."""
+
+    def transform(self, X: Array) -> Array:
+        if not (np.abs(X) <= LARGEST_INPUT).all():
+            raise ValueError(
+                f"X has values up to {np.abs(X).max():.3g} in absolute value; scaling=None takes {LARGEST_INPUT:g} at "
+                "most: use scaling='standard' or scale the features"
+            )
+        return X
+
+    def inverse(self, X: Array) -> Array:
+        return X
+
+
+def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
+    """The map that `scaling` (None, "standard" or "quantile") asks for, from the training rows."""
+    if scaling is None:
+        return Unscaled()
+    standard = _fit_standard(X, weight)
+    return standard if scaling == "standard" else _fit_quantile(standard, X, weight)
+
+
+def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
+    """The map that `scaling` (None or "standard") asks for, where mean, sd and the largest value are known already."""
+    if scaling is None:
+        return Unscaled()
+    limits = np.finfo(float)
+    of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)
+    return Standard(mean, np.where(sd <= np.maximum(10 * limits.eps * np.abs(mean), limits.tiny), of_constant, sd))
+
+
+def _fit_standard(X: Array, weight: Array) -> Standard:
+    """Weighted mean and standard deviation with n − 1, computed on values brought near 1 first."""
+    limits, share = np.finfo(float), (weight / weight.sum())[:, None]
+    with np.errstate(over="ignore"):
+        size = np.abs(X).max(0)
+        size = np.where(size > 0, size, 1.0)
+        mean = (share * (X / size)).sum(0)
+        deviation = X / size - mean
+        reach = np.abs(deviation).max(0)
+        is_constant = reach <= 10 * limits.eps * np.abs(mean)
+        reach = np.where(is_constant, 1.0, reach)
+        variance = (share * (deviation / reach) ** 2).sum(0) / max(1.0 - 1.0 / weight.sum(), 0.5)
+        sd = np.minimum(np.sqrt(variance) * reach * size, limits.max)
+        of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)  # above the rounding errors of a large constant
+        mean = _finite(mean * size)
+    return Standard(mean, np.where(is_constant | (sd < limits.tiny), of_constant, sd))
+
+
+def _fit_quantile(standard: Standard, X: Array, weight: Array) -> Quantile:
+    pairs = [_knots(x, weight) for x in X.T]
+    return Quantile(standard, tuple(k for k, _ in pairs), tuple(level for _, level in pairs))
+
+
+def _knots(x: Array, weight: Array) -> tuple[Array, Array]:
+    """Distinct values and their mid-workers, the workers brought to mean 0 and sd 1 of a uniform."""
+    values, place = np.unique(x, return_inverse=True)
+    count = np.bincount(place, weights=weight)
+    middle = (np.cumsum(count) - 0.5 * count) / count.sum()
+    keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
+    return values[keep], (middle[keep] - 0.5) * np.sqrt(12.0)
+
+
+def _inside(x: Array, knots: Array, levels: Array) -> Array:
+    """Through the knots; constant beyond the first and the last."""
+    return np.clip(np.interp(x, knots, levels), levels[0], levels[-1])
+
+
+def _beyond(x: Array, knots: Array) -> Array:
+    """How far outside the knots; 0 between them."""
+    return np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0)
+
+
+def _bounded(X: Array) -> Array:
+    return np.clip(X, -LARGEST_INPUT, LARGEST_INPUT)
+
+
+def _finite(X: Array) -> Array:
+    return np.clip(X, -np.finfo(float).max, np.finfo(float).max)

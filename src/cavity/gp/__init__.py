@@ -1,0 +1,1 @@
+"""The sparse Gaussian process: prior, q(u), sites, gradients and class probabilities."""

@@ -1,0 +1,139 @@
+"""From marginals of f to class probabilities and their uncertainty (eq. 11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.stats import qmc
+from torch import Tensor
+
+from cavity.gp.prior import Posterior
+from cavity.numerics.quadrature import max_log_probs
+
+BLOCK_ROWS = 64  # on a CPU, at most: a single row costs as much
+BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
+PIECE_ROWS = 4096  # of a quadrature, at most
+PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
+NODES = 128  # of the average over the noise-free latent functions
+
+
+class Uncertainty(NamedTuple):
+    """Entropies in nats, one number a row: `total = aleatoric + epistemic`.
+
+    Attributes:
+        total: entropy of the predicted probabilities.
+        aleatoric: mean entropy of the labels once the latent functions are known: noise that no data removes.
+        epistemic: the rest, what more data near the row would remove.
+    """
+
+    total: NDArray[np.float64]
+    aleatoric: NDArray[np.float64]
+    epistemic: NDArray[np.float64]
+
+
+@torch.inference_mode()
+def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of f, each (N, C)."""
+    mean, var = (torch.empty(len(X), posterior.prior.n_classes, dtype=torch.float64) for _ in range(2))
+    for rows, (a, v) in _moments(posterior, X):
+        mean[rows], var[rows] = a.mT, v.mT
+    return mean.numpy(), var.numpy()
+
+
+@torch.inference_mode()
+def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
+    """log p(y = k | x) of every row and class, (N, C); rows sum to one.
+
+    Beside what is returned, memory does not grow with the rows.
+    """
+    log_p = torch.empty(len(X), posterior.prior.n_classes, dtype=torch.float64)
+    for rows, (mean, var) in _moments(posterior, X):
+        log_p[rows] = log_p_of(posterior.sharpness * mean, var, posterior.epsilon).mT
+    return log_p.numpy()
+
+
+@torch.inference_mode()
+def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
+    """Total uncertainty and its two parts.
+
+    The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
+    """
+    normal = _normal_nodes(posterior.prior.n_classes).to(posterior.prior.Z.device)
+    noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
+    found = torch.empty(2, len(X), dtype=torch.float64)
+    for rows, (mean, var) in _moments(posterior, X):
+        found[:, rows] = _entropies(posterior.sharpness * mean, var, noise, normal, posterior.epsilon)
+    total, aleatoric = found.numpy()
+    aleatoric = np.minimum(aleatoric, total)
+    return Uncertainty(total, aleatoric, total - aleatoric)
+
+
+def log_p_of(
+    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float, tails: bool = True
+) -> Float[Tensor, "C N"]:
+    """log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` only p is right, not the logarithm of a tiny one."""
+    log_p = max_log_probs(mean, var, tails and epsilon == 0.0)
+    if epsilon == 0.0:
+        return log_p
+    return torch.logaddexp(log_p + math.log1p(-epsilon), log_p.new_tensor(math.log(epsilon / len(mean))))
+
+
+def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor, epsilon: float) -> Float[Tensor, "2 N"]:
+    """Of the labels, and of the labels once f is known; a class that no one will see adds nothing to the second."""
+    spread = torch.sqrt((var - noise).clamp_min(0.0))
+    of_f = [_entropy(mean + spread * node[:, None], noise.expand_as(var), epsilon, tails=False) for node in normal]
+    return torch.stack([_entropy(mean, var, epsilon), torch.stack(of_f).mean(0)])
+
+
+def _entropy(mean: Tensor, var: Tensor, epsilon: float, tails: bool = True) -> Float[Tensor, "N"]:
+    log_p = log_p_of(mean, var, epsilon, tails)
+    return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
+
+
+def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
+    uniform = torch.from_numpy(qmc.Sobol(n_classes, scramble=True, rng=0).random(NODES))
+    return torch.special.ndtri(uniform)
+
+
+@torch.inference_mode()
+def moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
+    """Mean and variance of f, where q is. All that follows works row by row, whatever rows come together."""
+    C, size = posterior.prior.n_classes, _block_rows(posterior)
+    mean, var = (posterior.prior.Z.new_empty(C, len(X)) for _ in range(2))
+    for first, block in zip(range(0, len(X), size), _blocks(posterior, X), strict=True):
+        rows, kept = slice(first, first + size), len(X) - first
+        mean[:, rows], var[:, rows] = (part[:, :kept] for part in posterior.marginals(block))
+    return mean, var
+
+
+def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
+    """The same piece by piece, each as many whole blocks as a quadrature takes, with the places of its rows."""
+    block, elements = _block_rows(posterior), PIECE_ON_CPU if posterior.prior.Z.is_cpu else PIECE_ELSEWHERE
+    size = min(PIECE_ROWS, elements // posterior.prior.n_classes)
+    size = block * max(1, size // block)
+    for first in range(0, len(X), size):
+        rows = slice(first, first + size)
+        yield rows, moments(posterior, X[rows])
+
+
+def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
+    """The rows in blocks of one size, which the model alone decides, the last filled up with copies of a row.
+
+    The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
+    gets the same answer whatever rows it comes with.
+    """
+    size, device = _block_rows(posterior), posterior.prior.Z.device
+    for block in X.split(size):
+        yield torch.cat([block, X[:1].expand(size - len(block), -1)]).to(device)
+
+
+def _block_rows(posterior: Posterior) -> int:
+    Z = posterior.prior.Z
+    size = max(1, BLOCK_ELEMENTS // (posterior.prior.n_classes * max(Z.shape[-2:])))
+    return min(size, BLOCK_ROWS) if Z.device.type == "cpu" else size

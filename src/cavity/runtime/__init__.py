@@ -1,0 +1,1 @@
+"""The machine: device, threads, memory, distributed workers and progress."""

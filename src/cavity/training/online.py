@@ -1,0 +1,79 @@
+"""Training that never looks back: rows come in pieces, each is seen once and forgotten (SEP only)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cavity.data import ArrayData
+from cavity.gp.prior import Posterior
+from cavity.inference import SEP, Batch
+from cavity.inference.base import factor_counts
+from cavity.inference.sep import SEPState
+from cavity.numerics.linalg import FactorizationError
+from cavity.training.history import Record
+from cavity.training.optimizers import Optimizer
+from cavity.training.parameters import HyperPrior, Model
+
+
+def tied(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
+    """A state of SEP with the q of one of EP: the same product of sites, no longer told apart."""
+    return SEPState(state.T, state.t, factor_counts(own_weight))
+
+
+class Stream:
+    """A model that goes on learning.
+
+    Every row multiplies its sites into q, then the hyper-parameters make one step with the gradient of its batch
+    scaled to all rows seen so far.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        hyper_prior: HyperPrior,
+        optimizer: Optimizer,
+        theta: torch.Tensor,
+        state: SEPState,
+        weight_seen: float,
+    ) -> None:
+        self.model, self.hyper_prior, self.optimizer = model, hyper_prior, optimizer
+        self.theta, self.state, self.weight_seen = theta, state, weight_seen
+        self.log_z = 0.0
+        self._method = SEP()
+
+    def absorb(self, data: ArrayData, batch_size: int) -> Record:
+        """Learn from the rows of `data`; what happened, as a record."""
+        events = []
+        for batch in data.in_order(batch_size):
+            batch = batch._replace(is_full=False)
+            self.weight_seen += float(batch.weight.sum())
+            scale = self.weight_seen / float(batch.weight.sum())
+            try:
+                self._learn(batch._replace(scale=scale))
+            except FactorizationError as error:
+                self.optimizer.shrink()
+                events.append(f"hyper-parameters kept for one batch: {error}")
+        return {"objective": self.log_z, "rate": self.optimizer.size(), "event": "; ".join(events) or None}
+
+    def posterior(self) -> Posterior:
+        """q(u) after all rows so far."""
+        return self._method.posterior(self.model.prior(self.theta), self.state)
+
+    def _learn(self, batch: Batch) -> None:
+        prior = self.model.prior(self.theta)
+        rows = prior.rows(batch.X)
+        self.state = self._method.absorb(prior, rows, self.state, batch)
+        found = self._method.objective(prior, rows, self.state, batch)
+        self.log_z = float(found.log_z)
+        if not len(self.theta):
+            return
+        gradient = self.hyper_prior.add_gradient(self.theta, self.model.join(prior.pull_back(rows, found.gradient)))
+        moved = self.optimizer.step(self.theta, gradient, 0.0)
+        self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far
+        if not torch.isfinite(moved).all():
+            raise FactorizationError("the gradient is not finite")
+        self.theta = moved

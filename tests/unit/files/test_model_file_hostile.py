@@ -1,0 +1,422 @@
+"""Model files that someone has changed, or that are something else: refused in clear words, or read as they are."""
+
+import json
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cavity.files import model_file as modelfile
+from cavity.files import packing
+from cavity.files import tensor_file as tensorfile
+from cavity.files.model_file import FORMAT, ModelFileError, describe, read, write
+from cavity.training.checkpoint import Checkpoints
+from tests.models import log_p, model, posterior, run, said
+
+# --- Files that are something else ---
+
+
+def a_checkpoint(path):
+    Checkpoints(path.parent / "steps").save(1, {"x": torch.zeros(2)}, {})
+    next((path.parent / "steps").iterdir()).rename(path)
+
+
+OTHERS = {
+    "nothing": (lambda path: None, "there is no such file. Check the name"),
+    "a folder": (lambda path: path.mkdir(), "it is a folder. Give a file"),
+    "a pipe": (lambda path: os.mkfifo(path), "it is a device. Give a file"),
+    "empty": (lambda path: path.write_bytes(b""), "it is empty. Give a file"),
+    "a pickle": (lambda path: path.write_bytes(pickle.dumps(print)), "it is a pickle, which could run any program"),
+    "an old pickle": (
+        lambda path: path.write_bytes(pickle.dumps({}, 2)),
+        "it is a pickle, which could run any program",
+    ),
+    "a zip": (lambda path: torch.save({}, path), "it is a zip archive, as PyTorch"),
+    "an array": (
+        lambda path: path.write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'"),
+        "it does not begin as such a file does",
+    ),
+    "a text": (lambda path: path.write_text("a,b\n1,2\n" * 99), "it does not begin as such a file does"),
+    "safetensors": (lambda path: save_file({"x": torch.zeros(2)}, path), "it is a safetensors file, and not a model"),
+    "a checkpoint": (a_checkpoint, "it is a checkpoint of training, and not a model"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), OTHERS.values(), ids=OTHERS)
+def test_files_of_another_kind_are_called_by_name(tmp_path, make, reason):
+    path = tmp_path / "m.cavity"
+    make(path)
+    for look in (read, describe):
+        with pytest.raises(ModelFileError) as caught:
+            look(path)
+        assert str(caught.value).startswith(f"{path} cannot be read: {reason}")
+
+
+def test_a_file_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    write(tmp_path / "m", model())
+    monkeypatch.setattr(modelfile, "available_bytes", lambda device: 1000)
+    with pytest.raises(ModelFileError, match="1000 bytes of memory are free"):
+        read(tmp_path / "m")
+
+
+# --- Files that someone has changed ---
+
+
+def taken_apart(path):
+    with open(path, "rb") as file:
+        head = tensorfile.read_head(file)
+        return json.loads(head.metadata[modelfile.RECORD]), tensorfile.read_tensors(file, head)
+
+
+def put_together(path, record, tensors):
+    """A file with a checksum that is right."""
+    text = json.dumps(record)
+    tensors = tensorfile.separate(tensors)
+    save_file(tensors, path, {modelfile.RECORD: text, modelfile.DIGEST: tensorfile.digest(text, tensors)})
+
+
+def refused(tmp_path, change, reason):
+    """What the change of a sound file's record and tensors leads to."""
+    path = tmp_path / "m.cavity"
+    write(path, model())
+    record, tensors = taken_apart(path)
+    change(record, tensors)
+    put_together(path, record, tensors)
+    with pytest.raises(ModelFileError, match=reason) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [2, 99, 10**30])
+def test_a_newer_format_asks_for_an_upgrade(tmp_path, number):
+    reason = (
+        rf"newer cavity \(9\.9\), in format {number}.*up to format {FORMAT}\. Upgrade: pip install --upgrade cavity"
+    )
+    refused(tmp_path, lambda record, tensors: record.update(format=number, cavity="9.9", more=[]), reason)
+
+
+@pytest.mark.parametrize("number", [0, -1, "1", 1.0, True, None])
+def test_a_format_is_a_number(tmp_path, number):
+    refused(tmp_path, lambda record, tensors: record.update(format=number), "has no format")
+
+
+RECORDS = {
+    "more": ({"more": 1}, "lacks or adds more"),
+    "classes of others": ({"classes": {"dtype": "<i8", "values": [1, 2]}}, "of 2 classes 1 or 2"),
+    "many classes": ({"classes": {"dtype": "<i8", "values": list(range(1000))}}, "of 1000 classes"),
+    "equal classes": ({"classes": {"dtype": "<U1", "values": ["a", "a", "b"]}}, "there twice"),
+    "negative features": ({"n_features": -2, "feature_names": None}, "n_features"),
+    "absurd features": ({"n_features": 10**12, "feature_names": None}, "where float64 of shape"),
+    "names": ({"feature_names": ["a"]}, "1 feature_names for 2 features"),
+    "names of numbers": ({"feature_names": [1, 2]}, "feature_names"),
+    "method": ({"method": "magic"}, "method"),
+    "precision": ({"precision": "float16"}, "precision"),
+    "sharpness": ({"sharpness": 0.0}, "sharpness"),
+    "negative sharpness": ({"sharpness": -1.0}, "sharpness"),
+    "sharpness beyond measure": ({"sharpness": 1e30}, "sharpness"),
+    "epsilon": ({"epsilon": 1.0}, "epsilon"),
+    "negative epsilon": ({"epsilon": -0.1}, "epsilon"),
+    "scaler": ({"scaler": "robust"}, "scaler"),
+    "another scaler": ({"scaler": "standard"}, "no model of cavity has such tensors"),
+    "another kernel": (
+        {"kernel": {"$kernel": ["Constant", {"variance": None}]}},
+        "no model of cavity has such tensors",
+    ),
+    "no kernel": ({"kernel": {"$tuple": []}}, "not a kernel"),
+    "a list of settings": ({"params": []}, "params"),
+    "a setting that is missing": ({"params": {"noise": {"$array": "params.other"}}}, "another name"),
+    "an array twice": ({"params": {"noise": [{"$array": "params.noise.0"}]}}, "params.noise.0 is missing"),
+    "an array of scores": ({"metrics": {"Z": {"$array": "metrics.Z"}}}, "said to be an array"),
+    "history": ({"history": {"0": {}}}, "history"),
+    "records": ({"history": [1, 2]}, "history"),
+    "iterations": ({"n_iter": -1}, "n_iter"),
+    "likelihood": ({"log_marginal_likelihood": "high"}, "log_marginal_likelihood"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), RECORDS.values(), ids=RECORDS)
+def test_a_record_that_no_fit_wrote_is_refused(tmp_path, change, reason):
+    refused(tmp_path, lambda record, tensors: record.update(change), reason)
+
+
+@pytest.mark.parametrize("name", [*packing._RULES, "format"])
+def test_no_field_may_be_missing_or_of_another_type(tmp_path, name):
+    refused(tmp_path, lambda record, tensors: record.pop(name), "lacks|no format")
+    for value in (-1, [[]]):
+        refused(tmp_path, lambda record, tensors, value=value: record.update({name: value}), "cannot be read")
+
+
+def put(**values):
+    """Sets some entries of tensors."""
+
+    def change(record, tensors):
+        for name, (place, value) in values.items():
+            tensors[name.replace("__", ".")].reshape(-1)[place] = value
+
+    return change
+
+
+def cast(name, dtype):
+    def change(record, tensors):
+        tensors[name] = tensors[name].to(dtype)
+
+    return change
+
+
+def reshaped(name, *shape):
+    def change(record, tensors):
+        tensors[name] = torch.zeros(shape, dtype=torch.float64)
+
+    return change
+
+
+TENSORS = {
+    "nan": (put(Z=(3, math.nan)), "Z holds NaN"),
+    "infinity": (put(m=(0, -math.inf)), "m holds NaN, infinity"),
+    "nan in a setting": (put(params__noise=(0, math.nan)), r"params\.noise holds NaN"),
+    "a mean beyond measure": (put(m=(0, 1e300)), "beyond 1e"),
+    "a length-scale beyond measure": (put(kernel__log_lengthscale=(0, -400.0)), "beyond 350"),
+    "a variance beyond measure": (put(kernel__log_variance=(0, 340.0)), "variances beyond"),
+    "noise beyond measure": (put(log_noise=(1, 1e10)), "beyond 350"),
+    "both triangles": (put(R_inverse=(slice(0, 16), 0.5)), "not triangular"),
+    "a negative diagonal": (put(R_inverse=(0, -1.0)), "positive diagonal"),
+    "a zero diagonal": (put(R_inverse=(5, 0.0)), "positive diagonal"),
+    "no spread": (put(scaler__sd=(0, 0.0)), r"scaler\.sd"),
+    "negative spread": (put(scaler__sd=(0, -1.0)), r"scaler\.sd"),
+    "knots that fall": (put(scaler__knots=(0, 9.0)), "do not rise"),
+    "equal knots": (put(scaler__knots=(1, -1.0)), "do not rise"),
+    "levels that fall": (put(scaler__levels=(0, 9.0)), "do not rise"),
+    "wrong counts": (put(scaler__counts=(0, 2)), "numbers of knots"),
+    "counts that overflow": (put(scaler__counts=(0, 2**62)), "numbers of knots"),
+    "no counts": (put(scaler__counts=(slice(0, 2), torch.tensor([4, 0]))), "numbers of knots"),
+    "single precision": (cast("Z", torch.float32), "float32 of shape"),
+    "whole numbers": (cast("m", torch.int64), "int64 of shape"),
+    "counts that are floats": (cast("scaler.counts", torch.float64), "int64 of shape"),
+    "too few classes": (reshaped("R_inverse", 2, 4, 4), "R_inverse is float64 of shape"),
+    "a square that is none": (reshaped("R_inverse", 3, 5, 4), "R_inverse is float64 of shape"),
+    "no square": (reshaped("R_inverse", 3, 0, 0), "missing or empty"),
+    "a number": (reshaped("R_inverse"), "missing or empty"),
+    "points of others": (reshaped("Z", 3, 5, 2), "Z is float64 of shape"),
+    "points of another space": (reshaped("Z", 3, 4, 7), "Z is float64 of shape"),
+    "two sets of points": (reshaped("Z", 2, 4, 2), "2 sets of points"),
+    "two kernels": (reshaped("log_noise", 2), "2 kernels"),
+    "fewer length-scales": (reshaped("kernel.log_lengthscale", 1, 2), "kernel.log_lengthscale is"),
+    "no noise": (lambda record, tensors: tensors.pop("log_noise"), "log_noise is missing"),
+    "no means": (lambda record, tensors: tensors.pop("m"), "m is missing"),
+    "no setting": (lambda record, tensors: tensors.pop("params.noise"), "params.noise is missing"),
+    "one more": (lambda record, tensors: tensors.update(more=torch.zeros(1)), "more: no model of cavity"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), TENSORS.values(), ids=TENSORS)
+def test_tensors_that_no_fit_wrote_are_refused(tmp_path, change, reason):
+    refused(tmp_path, change, reason)
+
+
+# --- A thousand changes at random ---
+
+HOSTILE = [
+    *(None, True, False, 0, 1, -1, 2, 10**12, 10**39, 0.5, -0.5, 1e308, "", "x", "\x00", "é\ud800", "$", [], {}, [0]),
+    *({"$float": "nan"}, {"$tuple": []}, {"$dict": []}, {"$array": "Z"}, {"$kernel": ["Sum", []]}, {"": {}}, {"$x": 1}),
+    *([1e308] * 9, "y" * 10_000, {"dtype": "<U999999", "values": ["a", "b"]}, {"$kernel": ["RBF", {"lengthscale": 1}]}),
+]  # fmt: skip
+NUMBERS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 5e-324, 1e30, -1e30, 1e75, 1e154, 1e308]
+DTYPE_NAMES = [*tensorfile.DTYPES, "F128", "BF16", "", 3]
+
+
+def flipped(raw, rng):
+    """One bit, as often in the header as in the numbers."""
+    end = 8 + int.from_bytes(raw[:8], "little") if rng.random() < 0.7 else len(raw)
+    place = int(rng.integers(end))
+    return raw[:place] + bytes([raw[place] ^ (1 << int(rng.integers(8)))]) + raw[place + 1 :]
+
+
+def cut(raw, rng):
+    """Its end, its start or its middle is missing, or something is put in."""
+    a, b = sorted(rng.integers(0, len(raw) + 1, 2).tolist())
+    junk = rng.bytes(int(rng.integers(1, 100)))
+    return [raw[:a], raw[a:], raw[:a] + raw[b:], raw + junk, raw[:a] + junk + raw[a:], raw[:a] + raw[a:b] + raw[a:]][
+        int(rng.integers(6))
+    ]
+
+
+def relength(raw, rng):
+    """Another number before the header."""
+    length = int.from_bytes(raw[:8], "little")
+    some = [0, 1, 7, 2**31, 2**32 + length, 2**63, 2**64 - 1, len(raw), len(raw) - 8, len(raw) - 7]
+    other = int(rng.choice([length + int(rng.integers(-64, 65)), int(rng.integers(0, 2 * len(raw)))]))
+    return max(other if rng.random() < 0.5 else some[int(rng.integers(len(some)))], 0).to_bytes(8, "little") + raw[8:]
+
+
+def reshelved(raw, rng):
+    """The header that describes the tensors is edited, and its length is right again."""
+    length = int.from_bytes(raw[:8], "little")
+    head = json.loads(raw[8 : 8 + length])
+    one, two = (str(name) for name in rng.choice(sorted(set(head) - {"__metadata__"}), 2, replace=False))
+    kind = int(rng.integers(7))
+    if kind == 0:
+        head[one], head[two] = head[two], head[one]
+    elif kind == 1:
+        head[one]["shape"] = [[10**12], [2**62, 4], [-1], [], [0], [1, *head[one]["shape"]], "x"][int(rng.integers(7))]
+    elif kind == 2:
+        head[one]["dtype"] = DTYPE_NAMES[int(rng.integers(len(DTYPE_NAMES)))]
+    elif kind == 3:
+        head[one]["data_offsets"] = [[0, 8 * 10**12], head[two]["data_offsets"], [8, 0], [0], None][
+            int(rng.integers(5))
+        ]
+    elif kind == 4:
+        head["more"] = head.pop(one)
+    elif kind == 5:
+        del head[one]
+    else:
+        head[one] = HOSTILE[int(rng.integers(len(HOSTILE)))]
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + raw[8 + length :]
+
+
+def places(words, path=()):
+    """Every node of a record."""
+    inside = words.items() if isinstance(words, dict) else enumerate(words) if isinstance(words, list) else ()
+    return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
+
+
+def reworded(record, tensors, rng):
+    """Something in the record is another thing, gone or doubled."""
+    found = places(record)[1:]
+    *path, last = found[int(rng.integers(len(found)))]
+    node = record
+    for key in path:
+        node = node[key]
+    if rng.random() < 0.2:
+        del node[last]
+    elif rng.random() < 0.1 and isinstance(node, list):
+        node.append(node[last])
+    else:
+        node[last] = HOSTILE[int(rng.integers(len(HOSTILE)))]
+
+
+def renumbered(record, tensors, rng):
+    """Some numbers are others, or tensors change places."""
+    one, two = (str(name) for name in rng.choice(sorted(tensors), 2, replace=False))
+    x = tensors[one] if tensors[one].is_floating_point() else tensors[one].double()
+    kind = int(rng.integers(5))
+    if kind == 0:
+        tensors[one], tensors[two] = tensors[two], tensors[one]
+    elif kind == 1:
+        x.reshape(-1)[int(rng.integers(x.numel()))] = NUMBERS[int(rng.integers(len(NUMBERS)))]
+    elif kind == 2:
+        x *= NUMBERS[int(rng.integers(len(NUMBERS)))]
+    elif kind == 3:
+        tensors[one] = x[torch.from_numpy(rng.permutation(len(x)))]
+    else:
+        tensors[one] = x.to([torch.float32, torch.int64, torch.bool, torch.float16][int(rng.integers(4))])
+
+
+def outcome(path):
+    """The model, or None where the file is refused in good order."""
+    try:
+        return read(path)
+    except ModelFileError as error:
+        message = str(error)
+    assert message.startswith(f"{path} cannot be read: ")
+    assert message.endswith(".")
+    return None
+
+
+def test_a_thousand_changed_files_are_refused_or_read_as_they_are(tmp_path):
+    """Where the checksum was not made right again: the same model or none. Elsewhere: what is read is sound."""
+    path, rng = tmp_path / "m.cavity", np.random.default_rng(0)
+    write(path, model(posterior=posterior(n_inducing=24)))
+    raw, original, refused = path.read_bytes(), said(read(path)), 0
+    assert 15_000 < len(raw) < 40_000
+    for i in range(1000):
+        change = (flipped, flipped, flipped, cut, relength, reshelved, reshelved, reworded, reworded, renumbered)[
+            i % 10
+        ]
+        if change in (reworded, renumbered):
+            path.write_bytes(raw)
+            record, tensors = taken_apart(path)
+            change(record, tensors, rng)
+            put_together(path, record, tensors)
+        else:
+            path.write_bytes(change(raw, rng))
+        found = outcome(path)
+        refused += found is None
+        if found is not None and change in (reworded, renumbered):
+            sound(found)
+        elif found is not None:
+            assert said(found) == original
+    assert refused > 700
+
+
+def sound(found):
+    """It could be written, and its predictions are probabilities."""
+    record, tensors = packing.pack(found, "any")
+    modelfile._check_readable(json.dumps(record), tensors)
+    p = np.exp(log_p(found, np.full((2, found.n_features), 0.5)))
+    np.testing.assert_allclose(p.sum(1), 1, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("first", range(8))
+def test_a_flipped_bit_in_any_byte_of_the_header_is_noticed(tmp_path, first):
+    path = tmp_path / "m.cavity"
+    write(path, model(history=[], metrics={}, training={}, params={}))
+    raw, original = path.read_bytes(), said(read(path))
+    for i in range(first, 8 + int.from_bytes(raw[:8], "little"), 16):
+        path.write_bytes(raw[:i] + bytes([raw[i] ^ (1 << (i + first) % 8)]) + raw[i + 1 :])
+        found = outcome(path)
+        assert found is None or said(found) == original, i
+
+
+# --- Memory ---
+
+MEASURE = """
+import json, resource, sys, torch
+from cavity.files import model_file as modelfile
+torch.set_num_threads(1)
+
+def largest():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def growth(path):
+    before = largest()
+    try:
+        modelfile.read(path)
+        found = "read"
+    except modelfile.ModelFileError as error:
+        found = str(error)
+    return largest() - before, found
+
+growth(sys.argv[1])  # what is loaded once
+print(json.dumps([growth(path) for path in sys.argv[2:]]))
+"""
+
+
+def test_no_file_takes_more_memory_than_it_should(tmp_path):
+    """Twice its size and 200 MB; one that claims what it does not have takes nothing."""
+    pytest.importorskip("resource")
+    paths = [tmp_path / name for name in ("small", "huge shape", "huge header", "many parts", "large")]
+    write(paths[0], model())
+    raw = paths[0].read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    head = json.loads(raw[8 : 8 + length])
+    head["Z"] |= {"shape": [10**4, 10**4, 10**4], "data_offsets": [0, 8 * 10**12]}
+    text = json.dumps(head).encode()
+    paths[1].write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    paths[2].write_bytes((2**40).to_bytes(8, "little") + raw[8:])
+    record, tensors = taken_apart(paths[0])
+    put_together(paths[3], record | {"metrics": {"a": [{"": 0}] * 240_000}}, tensors)
+    write(paths[4], model(posterior=posterior(n_inducing=1600)))
+    found = json.loads(run(MEASURE, *paths))
+    (shape, why), (header, why_header), (parts, read_parts), (large, read_large) = found
+    assert "Z" in why
+    assert "begin" in why_header
+    assert shape < 20e6
+    assert header < 20e6
+    assert read_parts == read_large == "read"
+    assert parts < 150e6
+    assert large < 1.7 * paths[4].stat().st_size + 20e6
