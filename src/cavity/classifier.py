@@ -1,124 +1,96 @@
-"""The scikit-learn front: validate, encode labels, scale, choose a device; no mathematics."""
+"""`GPClassifier`, a scikit-learn estimator: arguments, fit, predict, save, report. No mathematics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import copy
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cavity.data import Survey, as_source, is_source, read_all, survey
+from cavity.data import Survey, as_source, is_source
 from cavity.data.source import Source
-from cavity.files import model_file as modelfile
-from cavity.fitting.encoding import Scaler, fit_scaler
-from cavity.fitting.fit import INDUCING_ROWS, Fit, Fitting, array_data
-from cavity.fitting.keeping import Keeping
-from cavity.fitting.rows import Rows, class_weights, draw_seed, encode, large_sums, merge_equal_rows, weights_of_classes
-from cavity.fitting.settings import (
-    MOST_HELD_OUT,
-    PAPER_STEPS,
-    Choice,
-    check_arguments,
-    make_optimizer,
-    make_plan,
-    prior_spec,
-)
+from cavity.fitting.encoding import Scaler
+from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
+from cavity.fitting.rows import allow_overflow, validate_training
+from cavity.fitting.settings import PAPER_STEPS, Settings
+from cavity.gp import probabilities
 from cavity.gp.prior import Posterior
-from cavity.inference import METHODS
+from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel
-from cavity.predictor import Predictor
-from cavity.runtime.budget import BUFFER, Settings, bytes_needed, check_budget
-from cavity.runtime.device import choose_device, untraced
-from cavity.runtime.distributed import Workers, current_workers
-from cavity.runtime.memory import available_bytes
-from cavity.runtime.progress import progress
-from cavity.runtime.threads import kept_memory, threads_for
-from cavity.training import HyperPrior, Model, Stop, Stream, Watch, tied
-from cavity.training.centers import ROWS_PER_CENTER
+from cavity.runtime.device import choose_device, without_autograd
+from cavity.runtime.distributed import current_workers
+from cavity.training import Record, Stop, Watch
+
+if TYPE_CHECKING:
+    from cavity.report import Report
 
 Array = NDArray[np.float64]
 
-STREAM_BATCH = 256
-MAX_WEIGHT = 2.0**53  # the first float64 that one does not change
 
-
-class _Call(NamedTuple):
-    """What one call of `fit` was asked beside the rows."""
-
-    seed: int
-    workers: Workers
-    keeping: Keeping
-    watch: Watch | None
-    stop: Stop | None
-
-
-def _forgets_rows(classifier: GPClassifier) -> bool:
+def _can_learn_online(classifier: GPClassifier) -> bool:
     if classifier.method not in ("auto", "sep"):
-        raise AttributeError(
-            f"method={classifier.method!r} cannot learn from rows that it sees once; partial_fit needs method='sep' "
-            "or 'auto'"
-        )
+        raise AttributeError(f"partial_fit needs method='sep' or 'auto', got method={classifier.method!r}")
     return True
 
 
-class GPClassifier(Predictor):
+class GPClassifier(ClassifierMixin, BaseEstimator):
     """Gaussian process classifier for any number of classes, by expectation propagation with inducing points.
 
-    Every class has a latent function with a Gaussian process prior; the label is the class whose function, plus
-    noise, is largest. The functions are summarized by their values at M inducing points per class, whose posterior EP,
-    stochastic EP or one of their rivals approximates; length-scales, variances, noise and the points themselves are
-    learned by maximizing log Z_q, an estimate of the marginal likelihood.
+    Every class has a latent function with a Gaussian process prior. The label is the class whose function, plus noise,
+    is largest. The functions are summarized by their values at M inducing points per class. EP, stochastic EP or one
+    of their rivals approximates the posterior of these values; length-scales, variances, noise and the points
+    themselves maximize log Z_q, an estimate of the marginal likelihood.
 
     Args:
-        method: "ep" keeps a site for every row and class; "sep" keeps one per class, so memory does not grow with the
-            rows; "gfitc" runs EP on the latent values themselves, on all rows; "vi" maximizes a lower bound of the
-            evidence; "auto" is EP where all rows are used at once, SEP on mini-batches.
-        kernel: a `cavity.kernels.Kernel`; `RBF(variance=10)` by default. Length-scales are in units of scaled inputs.
-        noise: start value of the latent noise variance, a float or (C,).
-        n_inducing: M, or a share of the training rows as a float in (0, 1].
-        inducing_points: start values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
-        init: where inducing points start: "kmeans" of all rows, "kmeans-per-class" (half of the class's own rows),
+        method: "ep" keeps a site for every row and class. "sep" keeps one site per class, so memory does not grow with
+            the rows. "gfitc" runs EP on the latent values themselves, on all rows at once. "vi" maximizes a lower
+            bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches.
+        kernel: a `cavity.kernels.Kernel`; default `RBF(variance=10)`. Length-scales are in units of scaled inputs.
+        noise: initial latent noise variance, a float or (C,).
+        n_inducing: M, or a fraction of the training rows as a float in (0, 1].
+        inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
+        init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),
             "random" rows, or "paper" (random rows, and kernel and noise as in the paper).
         share_kernel: one kernel and noise for all classes.
         share_inducing: one set of inducing points for all classes; with `share_kernel` up to C times cheaper.
-        learn_kernel: False keeps kernel and noise as given.
-        learn_inducing: False keeps the inducing points where they start.
-        priors: weak priors on the kernel's parameters, against over-fitting: "default", None (pure maximization of
-            log Z_q, as in the paper) or a dict from "lengthscale", "variance", "noise" to (median, sd of the log) or
-            (median, sd below, sd above); from "spread" to the sd of the classes' log length-scales about their mean,
-            and from "relevance" to that of all log length-scales below their mean. A median of None is the start value.
+        learn_kernel: False keeps kernel and noise at their initial values.
+        learn_inducing: False keeps the inducing points at their initial values.
+        priors: weak priors on the kernel's parameters against overfitting: "default", None (pure maximization of
+            log Z_q, as in the paper) or a dict. The dict maps "lengthscale", "variance" and "noise" to (median, sd of
+            the log) or (median, sd below, sd above), where a median of None is the initial value; "spread" to the sd
+            of the classes' log length-scales about their mean; and "relevance" to the sd of all log length-scales
+            below their mean.
         scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
             log Z_q on the training rows) or None.
-        calibrate: how sharp the probabilities are is set on rows held out: by cross-fitting in three folds where all
-            rows are used at once, which takes about as long as three more fits; on mini-batches by one row in twenty
-            that training does without, no fewer than 500 (or one in five) and no more than 5,000. "auto" (where there
-            is more to learn than q(u)), True, False, or a number of folds.
+        calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
+            three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
+            in twenty, at least 500 (or one in five) and at most 5,000. "auto" calibrates unless q(u) is all there is
+            to learn; an int is a number of folds.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
-        max_epochs: passes over the rows, at most; "auto" chooses by the number of rows.
-        max_seconds: training time, at most.
-        tol: training stops when log Z_q per row rises by less than this an epoch.
-        optimizer: "adam" with a falling rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
+        max_epochs: maximum number of passes over the rows; "auto" chooses by the number of rows.
+        max_seconds: maximum training time.
+        tol: training stops when log Z_q per row rises by less than this per epoch.
+        optimizer: "adam" with a decaying rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
             adaptive rates for EP and SEP, L-BFGS for GFITC, and for VI on hyper-parameters and q(u) at once.
         learning_rate: of the optimizer; None for its default.
-        damping: share of the new value in an update of a site, or the length of VI's natural-gradient step; None
-            chooses.
+        damping: weight of the new value in an update of a site, or the length of VI's natural-gradient step; None for
+            the default.
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
-        device: "auto" (a GPU where there is one), "cpu", "cuda", …
-        dtype: of the inputs and the distances; all factorizations are float64. "float32" is faster where there are many
-            features, and falls back to float64 where rows lie too far out for it.
-        checkpoint: a folder that training is kept in on its way, so that `fit(..., resume=True)` goes on from there.
-        checkpoint_seconds: between checkpoints; one more is written at the end.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", …
+        dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
+            falls back to float64 if rows lie too far out for it.
+        checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues.
+        checkpoint_seconds: time between checkpoints; one more is written at the end.
         random_state: seed of the inducing points and of the order of mini-batches.
-        verbose: 1 shows a progress bar, 2 also a line an epoch.
+        verbose: 1 shows a progress bar, 2 also prints a line per epoch.
 
     Attributes:
         classes_: labels, sorted; the columns of `predict_proba`.
@@ -126,15 +98,15 @@ class GPClassifier(Predictor):
         kernel_: the kernel with its learned parameters.
         noise_: latent noise variances, (C,).
         inducing_points_: (C, M, D), in units of X.
-        sharpness_: what the means of f are multiplied by in probabilities; 1 where nothing was calibrated.
+        sharpness_: factor on the latent means in probabilities, set by calibration; 1 without calibration.
         posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
         log_marginal_likelihood_: log Z_q of the training rows; for VI the bound.
-        history_: one dict an epoch: objective (None where only sites move), seconds, learning rate, damping, and what
-            went wrong if anything did.
-        n_iter_: epochs run.
-        method_: the method used, where `method` is "auto".
-        training_: what tells the training rows from others: how many, of each class, and a digest of them.
-        metrics_: scores that were kept with the model (`save`), and come back with it.
+        history_: one dict per epoch: objective (None if only sites move), seconds, learning rate, damping, and an event
+            if something went wrong.
+        n_iter_: number of epochs.
+        method_: the method used if `method` is "auto".
+        training_: number of training rows, rows of each class, and a digest of them.
+        metrics_: scores stored with the model by `save`.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -145,7 +117,11 @@ class GPClassifier(Predictor):
     (150, 3)
     """
 
-    _is_from_file = False  # a file keeps nothing that partial_fit could go on from
+    classes_: NDArray[Any]
+    history_: list[Record]
+    metrics_: dict[str, Any]
+    training_: dict[str, Any]
+    _scaler: Scaler
 
     def __init__(
         self,
@@ -210,17 +186,17 @@ class GPClassifier(Predictor):
 
     @classmethod
     def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> GPClassifier:
-        """The settings of the paper's authors, from their program where it differs from the paper's text.
+        """Return a classifier with the settings of the paper's authors, from their program where the text differs.
 
-        Standardized inputs; variance and noise start at 1, length-scales at √(median distance); inducing points at
-        random rows, drawn for each class; all rows at once; no priors. EP and SEP: damping 0.5, times 0.99 an
+        Standardized inputs; variance and noise start at 1, length-scales at √(median distance); inducing points start
+        at random rows, drawn for each class; all rows at once; no priors. EP and SEP: damping 0.5, times 0.99 per
         iteration; a rate for each parameter that grows by 2 % or halves with the sign of its gradient; 249 steps. As in
         their program, rates of length-scales follow the sign of the sum of all their gradients. GFITC and VI: 250
         iterations of L-BFGS, for VI over q(u) as well (docs/paper-settings.md).
 
         Args:
             method: "ep", "sep", "gfitc" or "vi".
-            n_inducing: M, or a share of the training rows.
+            n_inducing: M, or a fraction of the training rows.
             changes: other arguments of the constructor.
 
         >>> GPClassifier.paper("sep", n_inducing=0.2).max_epochs
@@ -251,248 +227,296 @@ class GPClassifier(Predictor):
     ) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labeled rows.
 
-        Under `torchrun` the processes share the rows, and each ends with the same model.
+        Under `torchrun` the processes share the rows, and each ends with the same model. A fit that fails leaves the
+        classifier as it was.
 
         Args:
-            X: features, (N, D): an array, or a pandas or polars frame of numbers; or a source of rows with their
-                labels (`cavity.data`), which is read in batches.
+            X: features, (N, D): an array, a pandas or polars frame of numbers, or a source of labeled rows
+                (`cavity.data`), which is read in batches.
             y: labels of any type, (N,); None with a source.
-            sample_weight: a row of weight w counts as w copies of it; a row of weight 0 is left out.
-            watch: a `cavity.training.Watch` that is shown the classifier at given moments of training.
-            resume: go on from the last checkpoint in the folder `checkpoint`, if there is one.
-            survey: what `cavity.data.survey` found in the source; None reads it once to find out.
-            stop: a `threading.Event`; once it is set, training ends after the step at hand, with what it has.
+            sample_weight: a row of weight w counts as w copies of it; a row of weight 0 is dropped.
+            watch: a `cavity.training.Watch`, called with the classifier at given times of training.
+            resume: continue from the last checkpoint in the folder `checkpoint`, if there is one.
+            survey: the result of `cavity.data.survey` for the source; None reads the source once to compute it.
+            stop: a `threading.Event`; once it is set, training ends after the current step with the model so far.
 
         Returns:
             The classifier itself.
         """
-        check_arguments(self.get_params(deep=False))
-        if resume and self.checkpoint is None:
-            raise ValueError("resume=True needs the folder that checkpoints were written to: checkpoint='folder'")
-        workers = current_workers()
-        keeping = Keeping(self.get_params(deep=False), resume, workers)
-        call = _Call(keeping.seed(draw_seed(self.random_state)), workers, keeping, watch, stop)
-        if not is_source(X):
-            return self._fit_rows(self._validate_training(X, y, sample_weight, reset=True), call)
-        if y is not None or sample_weight is not None:
-            raise ValueError("y and sample_weight must be None with a source, which has its own labels")
-        return self._fit_source(as_source(X), survey, call)
+        settings, workers = Settings(**self.get_params(deep=False)), current_workers()
+        if resume and settings.checkpoint is None:
+            raise ValueError("resume=True needs the folder of the checkpoints: GPClassifier(checkpoint='folder')")
+        look = None if watch is None else Watch(watch.at, lambda model, t: watch.look(copy(self)._set_fitted(model), t))
+        options = FitOptions(settings, choose_seed(settings, resume, workers), workers, resume, stop, look)
+        if is_source(X):
+            if y is not None or sample_weight is not None:
+                raise ValueError("y and sample_weight must be None with a source, which has its own labels")
+            return self._set_fitted(fit_source(as_source(X), survey, options))
+        table = validate_training(self, X, y, sample_weight, settings.class_weight)
+        return self._set_fitted(fit_rows(table, options))
 
-    def _fit_rows(self, all_rows: Rows, call: _Call) -> GPClassifier:
-        self._check_two_classes()
-        rows = merge_equal_rows(all_rows)
-        choice = self._plan(len(rows.X), call)
-        self._check_budget(choice, call.workers, len(rows.X), rows.X.nbytes)
-        call.keeping.fingerprint = rows.fingerprint()
-        with self._fitting(choice, call) as fitting:
-            fit, self.sharpness_ = fitting.on_rows(rows)
-        counts = np.bincount(all_rows.y, minlength=len(self.classes_))
-        return self._set_fitted(fit, choice, call.keeping.fingerprint, counts)
-
-    def _fit_source(self, source: Source, known: Survey | None, call: _Call) -> GPClassifier:
-        workers = call.workers
-        if workers.size > source.lanes:
-            raise ValueError(f"{workers.size} processes cannot share the {source.lanes} lanes of the source: "
-                             f"start fewer, or give the source lanes={workers.size}")  # fmt: skip
-        if known is None:
-            wanted = ROWS_PER_CENTER * self.n_inducing if isinstance(self.n_inducing, int) else 0
-            known = survey(
-                source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=call.seed, workers=workers
-            )
-        self.classes_, self.n_features_in_ = known.classes, known.n_features
-        self.__dict__.pop("feature_names_in_", None)
-        if known.feature_names is not None:
-            self.feature_names_in_ = np.array(known.feature_names, dtype=object)
-        choice = self._plan(known.n_rows, call)
-        is_read_whole = choice.plan.batch_size is None
-        self._check_budget(choice, workers, known.n_rows if is_read_whole else BUFFER)
-        if is_read_whole:
-            X, y = read_all(source)
-            weight = class_weights(self.class_weight, y)
-            return self._fit_rows(Rows(X, encode(y, self.classes_), weight), call)
-        self._check_two_classes()
-        if self.scaling == "auto" or choice.folds:
-            what = "scaling='auto'" if self.scaling == "auto" else f"calibrate={self.calibrate}"
-            raise ValueError(f"{what} makes several fits on all rows at once, which a source is too large for; use "
-                             "scaling='standard' or 'quantile', and calibrate='auto'")  # fmt: skip
-        call.keeping.fingerprint = known.fingerprint
-        with self._fitting(choice, call) as fitting:
-            weight = weights_of_classes(self.class_weight, self.classes_, known.class_counts)
-            fit, self.sharpness_ = fitting.on_source(source, known, weight)
-        return self._set_fitted(fit, choice, known.fingerprint, known.class_counts)
-
-    def _plan(self, n_rows: int, call: _Call) -> Choice:
-        return make_plan(self.get_params(deep=False), n_rows, call.seed, call.workers)
-
-    def _check_budget(self, choice: Choice, workers: Workers, resident_rows: int, held_bytes: int = 0) -> None:
-        """Refuse what would not fit in memory, before more of it is made than is held already."""
-        n_rows = -(-choice.n_rows // workers.size)
-        batch = n_rows if choice.plan.batch_size is None else -(-choice.plan.batch_size // workers.size)
-        shared = self.share_kernel, self.share_inducing
-        sizes = len(self.classes_), choice.n_inducing, self.n_features_in_, batch, n_rows
-        settings = Settings(choice.name, *sizes, *shared, self.dtype, resident_rows, workers.size)
-        free = available_bytes(choose_device(self.device))
-        check_budget(bytes_needed(*settings), free and free // workers.neighbors + held_bytes, settings)
-
-    @contextmanager
-    def _fitting(self, choice: Choice, call: _Call) -> Iterator[Fitting]:
-        """Everything around a fit: threads, memory, progress."""
-        device, workers, watch = choose_device(self.device), call.workers, call.watch
-
-        def look(scaler: Scaler) -> Watch | None:
-            return None if watch is None else Watch(watch.at, self._shown_to(watch, scaler))
-
-        with (
-            untraced(device),
-            threads_for(self._work(choice)),
-            kept_memory(),
-            progress(
-                f"cavity {choice.name}", choice.plan.max_epochs, self.verbose if workers.rank == 0 else 0
-            ) as report,
-        ):
-            params = self.get_params(deep=False)
-            keeper, n_classes = call.keeping.keeper, len(self.classes_)
-            yield Fitting(params, choice, n_classes, device, workers, report, look, keeper, call.stop)
-
-    @available_if(_forgets_rows)
+    @available_if(_can_learn_online)
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> GPClassifier:
-        """Learn from rows never seen before, and forget them (methods "sep" and "auto").
+        """Learn from new rows and forget them (methods "sep" and "auto").
 
-        Every row given counts as new evidence: give each row once. The first call fixes the scaling of the inputs and
-        the start of the inducing points, so it should hold a few hundred typical rows. After `fit`, goes on from there.
+        Every row counts as new evidence, so pass each row once. The first call fixes the scaling of the inputs and the
+        initial inducing points: it should hold a few hundred typical rows. After `fit`, learning continues from there.
 
         Args:
             X: features, (N, D).
             y: labels, (N,).
-            classes: all labels that will ever come; needed in the first call.
+            classes: all labels that will ever occur; required in the first call.
             sample_weight: as for `fit`.
         """
-        check_arguments(self.get_params(deep=False))
-        is_first = not hasattr(self, "_stream")
-        if is_first and self._is_from_file:
-            raise ValueError("this model comes from a file, which does not keep what partial_fit goes on from; fit a "
-                             "new GPClassifier, or pickle the one that learns")  # fmt: skip
-        self._check_classes(classes, is_first)
-        rows = self._validate_training(X, y, sample_weight, reset=is_first, classes=classes)
-        with untraced(choose_device(self.device)):
-            if is_first:
-                self._start_stream(rows)
-            device, dtype = choose_device(self.device), self._stream.model.dtype
-            data = array_data(rows, self._scaler, len(self.classes_), device, dtype)
-            record = self._stream.absorb(data, STREAM_BATCH)
-        self._count_more(rows)
-        self.n_iter_ += 1
-        self.history_.append({"epoch": self.n_iter_, **record})
-        self._publish(self._stream.posterior())
-        self.log_marginal_likelihood_ = record["objective"]
-        return self
-
-    def _count_more(self, rows: Rows) -> None:
-        counts = np.bincount(rows.y, minlength=len(self.classes_)) + self.training_["class_counts"]
-        self.training_ = {"rows": int(counts.sum()), "features": self.n_features_in_, "class_counts": counts.tolist()}
-
-    def _validate_training(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool, classes: ArrayLike | None = None
-    ) -> Rows:
-        with large_sums():
-            X, y = validate_data(self, X, y, dtype=np.float64, order="C", reset=reset)
-            check_classification_targets(y)
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            weight = weight * class_weights(self.class_weight, y)
-            total = float(weight.sum())
-        keep = weight > 0
-        if not keep.any():
-            raise ValueError("sample_weight and class_weight leave no row with a positive weight")
-        if not total <= MAX_WEIGHT:
+        settings, online = Settings(**self.get_params(deep=False)), getattr(self, "_online", None)
+        is_first = online is None
+        if is_first and getattr(self, "_is_from_file", False):
             raise ValueError(
-                f"sample_weight times class_weight sums to {total:.3g}; a weight is a number of copies, and beyond "
-                f"{MAX_WEIGHT:.3g} rows one more makes no difference: divide all weights"
+                "partial_fit cannot continue from a model file, which does not store its state: fit a new "
+                "GPClassifier, or pickle the classifier"
             )
-        if reset:
-            self.classes_ = np.unique(y[keep] if classes is None else np.asarray(classes))
-        return Rows(X[keep], encode(y[keep], self.classes_), weight[keep])
-
-    def _check_classes(self, classes: ArrayLike | None, is_first: bool) -> None:
         if is_first and classes is None:
-            raise ValueError("classes=None in the first call of partial_fit; all labels that will ever come are needed")
+            raise ValueError(
+                "classes must list all labels that will ever occur in the first call of partial_fit, got None"
+            )
         if not is_first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(f"classes={classes!r} differ from those of the first call, {self.classes_!r}")
+            raise ValueError(f"classes must be those of the first call, {self.classes_!r}, got {classes!r}")
+        known = classes if is_first else self.classes_
+        table = validate_training(self, X, y, sample_weight, settings.class_weight, known, is_refit=is_first)
+        with without_autograd(choose_device(self.device)):
+            online = OnlineFit.start(settings, table) if online is None else online
+            record = online.absorb(table.rows, self.device)
+            posterior = online.posterior()
+        counts, n_iter = np.bincount(table.rows.y, minlength=len(table.classes)), 1
+        history: list[Record] = []
+        if not is_first:
+            history, n_iter = self.history_, self.n_iter_ + 1
+            counts = counts + self.training_["class_counts"]
+            posterior = replace(posterior, sharpness=self.sharpness_)
+        n_features = table.rows.X.shape[1]
+        fitted = FittedModel(
+            classes=table.classes,
+            n_features=n_features,
+            feature_names=table.feature_names,
+            scaler=online.scaler,
+            posterior=posterior.to(torch.device("cpu")),
+            method=online.method if is_first else self.method_,
+            history=[*history, {"epoch": n_iter, **record}],
+            n_iter=n_iter,
+            log_marginal_likelihood=record["objective"],
+            training={"rows": int(counts.sum()), "features": n_features, "class_counts": counts.tolist()},
+            online=online,
+        )
+        return self._set_fitted(fitted, {} if is_first else self.metrics_)
 
-    def _check_two_classes(self) -> None:
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only, {self.classes_[0]!r}; a classifier needs two classes or more")
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable label of each row of an array, frame or source."""
+        labels: NDArray[Any] = self.classes_[self.predict_log_proba(X).argmax(1)]
+        return labels
 
-    def _shown_to(self, watch: Watch, scaler: Scaler) -> Callable[[Posterior, float], None]:
-        """What shows q(u) to a watch in the form of a fitted classifier."""
+    def predict_proba(self, X: Any) -> Array:
+        """Return class probabilities, (N, C), in the order of `classes_`; every row sums to one."""
+        return np.exp(self.predict_log_proba(X))
 
-        def look(posterior: Posterior, seconds: float) -> None:
-            shown = copy(self)
-            shown._scaler, shown.sharpness_ = scaler, 1.0
-            shown._publish(posterior)
-            watch.look(shown, seconds)
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return logarithms of the class probabilities, exact far into the tails."""
+        if is_source(X):
+            source = self._validate_source(X)
+            blocks = (block.X for lane in range(source.lanes) for block in source.blocks(lane))
+            return np.concatenate([self._log_proba(rows) for rows in blocks])
+        return self._log_proba(self._validate_new(X))
 
-        return look
+    def predict_to(self, X: Any, folder: Any, *, resume: bool = False) -> int:
+        """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
 
-    def _work(self, choice: Choice) -> int:
-        """Entries of the largest block of a step: classes × inducing points × rows."""
-        return len(self.classes_) * choice.n_inducing * (choice.plan.batch_size or choice.n_rows)
+        The files, in the order of their names, have a line for every row: its number in its part, `prediction`, and
+        `p_…`, the probability of each class. Under `torchrun` the processes share the work.
 
-    def _start_stream(self, rows: Rows) -> None:
-        if len(self.classes_) < 2:
-            raise ValueError("partial_fit needs two classes or more: name all of them in classes=")
-        seed = draw_seed(self.random_state)
-        choice = make_plan(self.get_params(deep=False) | {"batch_size": STREAM_BATCH}, STREAM_BATCH + 1, seed)
-        self._scaler = fit_scaler("standard" if self.scaling == "auto" else self.scaling, rows.X, rows.weight)
-        fitting = Fitting(self.get_params(deep=False), choice, len(self.classes_), choose_device(self.device))
-        model = fitting.start(rows, self._scaler)
-        nothing = torch.zeros(len(self.classes_), dtype=torch.float64, device=fitting.device)
-        state = METHODS["sep"]().init(model.prior(model.start()), nothing, 0)
-        self.history_ = []
-        self.n_iter_, self.sharpness_, self.method_ = 0, 1.0, choice.name
-        self.metrics_, self.training_ = {}, {"class_counts": [0] * len(self.classes_)}
-        self._keep_stream(model, choice, model.start(), state, 0.0)
+        Args:
+            X: a source (`cavity.data`); labels are not needed.
+            folder: where to write.
+            resume: keep complete parts and write the others.
 
-    def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
-        hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        self._stream = Stream(model, hyper_prior, make_optimizer(choice, model, weight), theta, state, weight)
+        Returns:
+            The number of rows that this process has predicted.
+        """
+        from cavity.data.predictions import write_predictions
 
-    def _set_fitted(self, fit: Fit, choice: Choice, fingerprint: Any, counts: NDArray[np.int64]) -> GPClassifier:
-        trained = fit.trained
-        self.metrics_, self._is_from_file = {}, False
-        self.training_ = fingerprint | {"rows": int(counts.sum()), "class_counts": counts.tolist()}
-        self._scaler, self.method_ = fit.scaler, choice.name
-        self.history_, self.n_iter_ = trained.history.records, trained.epochs
-        if self.method in ("auto", "sep"):
-            state = tied(trained.state, torch.from_numpy(fit.own_weight).to(trained.theta.device))
-            self._keep_stream(fit.model, choice, trained.theta, state, float(fit.own_weight.sum()))
-        else:
-            self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling
-        self._publish(trained.posterior)
-        self.log_marginal_likelihood_ = trained.log_z
+        source = self._validate_source(as_source(X))
+        return write_predictions(source, self._log_proba, self.classes_, folder, resume, current_workers())
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Return mean and variance of the latent functions f, noise included, each (N, C)."""
+        rows = self._validate_new(X)
+        return probabilities.marginals(self._posterior_on_device(), self._encode(rows))
+
+    def uncertainty(self, X: Any) -> Uncertainty:
+        """Return the total, aleatoric and epistemic uncertainty of each prediction, in nats."""
+        rows = self._validate_new(X)
+        return probabilities.uncertainty(self._posterior_on_device(), self._encode(rows))
+
+    def save(self, path: Any, metrics: dict[str, Any] | None = None) -> None:
+        """Write the model to a file for `cavity.load`: no pickle, safe to read from any source.
+
+        The file holds what prediction needs, the settings, a description of the training rows, `metrics_` and a summary
+        of `history_`. It does not hold the state of `partial_fit`.
+
+        Args:
+            path: the file, usually `*.cavity`; replaced atomically if it exists.
+            metrics: scores to store with the model, as JSON values; they are added to `metrics_`.
+        """
+        from cavity.files import model_file
+
+        check_is_fitted(self, "posterior_")
+        self.metrics_ = self.metrics_ | (metrics or {})
+        model = model_file.Model(
+            params=self.get_params(deep=False),
+            classes=self.classes_,
+            n_features=self.n_features_in_,
+            feature_names=self._feature_names(),
+            posterior=self.posterior_,
+            scaler=self._scaler,
+            method=self.method_,
+            log_marginal_likelihood=self.log_marginal_likelihood_,
+            n_iter=self.n_iter_,
+            history=self.history_,
+            training=self.training_,
+            metrics=self.metrics_,
+        )
+        model_file.write(path, model)
+
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        train: tuple[Any, Any] | None = None,
+        title: str | None = None,
+        row_names: Any = None,
+    ) -> Report:
+        """Examine the model on rows that it has not learned from, and return an HTML report.
+
+        The report shows scores with intervals beside baselines, calibration, confusions, feature relevance, uncertain
+        rows, training, and advice.
+
+        Args:
+            X: features, (N, D).
+            y: labels, (N,).
+            train: features and labels of the training rows, for the baselines; without them the baselines are
+                cross-validated on the rows given.
+            title: of the page.
+            row_names: integers that identify the rows, such as line numbers; by default their indices.
+
+        Returns:
+            The report; `save("report.html")` writes it, and notebooks show it.
+        """
+        from cavity.report import Report, examine
+
+        check_is_fitted(self, "posterior_")
+        return Report(examine(self, X, y, train=train, title=title, row_names=row_names))
+
+    def to_onnx(self, path: Any = None, dtype: str = "float64") -> Any:
+        """Export the model as ONNX: probabilities and labels from rows in units of X, for programs without cavity.
+
+        Args:
+            path: a file to write; None only returns the model.
+            dtype: of rows and probabilities, "float64" or "float32"; the computation is float64.
+
+        Returns:
+            An `onnx.ModelProto`.
+        """
+        from cavity.export import to_onnx, write_onnx
+
+        check_is_fitted(self, "posterior_")
+        model = to_onnx(self.posterior_, self._scaler, self.classes_, self._feature_names(), dtype)
+        if path is not None:
+            write_onnx(model, path)
+        return model
+
+    def _set_fitted(self, model: FittedModel, metrics: dict[str, Any] | None = None) -> GPClassifier:
+        """Set all fitted attributes: the only place that does."""
+        prior, n_classes = model.posterior.prior, len(model.classes)
+        self.classes_, self.n_features_in_ = model.classes, model.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if model.feature_names is not None:
+            self.feature_names_in_ = model.feature_names
+        self.posterior_, self.sharpness_ = model.posterior, model.posterior.sharpness
+        self.kernel_ = prior.kernel.fitted(prior.params)
+        self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()
+        Z = model.scaler.inverse(prior.Z.numpy())
+        self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
+        self.log_marginal_likelihood_ = model.log_marginal_likelihood
+        self.history_, self.n_iter_, self.method_ = model.history, model.n_iter, model.method
+        self.training_, self.metrics_ = model.training, metrics or {}
+        self._scaler, self._online, self._is_from_file = model.scaler, model.online, False
         return self
+
+    def _validate_new(self, X: Any) -> Array:
+        """Validate rows to predict."""
+        check_is_fitted(self, "posterior_")
+        with allow_overflow():
+            rows: Array = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return rows
+
+    def _validate_source(self, X: Any) -> Source:
+        check_is_fitted(self, "posterior_")
+        source, names = as_source(X), self._feature_names()
+        if source.n_features != self.n_features_in_:
+            raise ValueError(
+                f"the source has {source.n_features} features, but GPClassifier is expecting {self.n_features_in_} "
+                "features as input"
+            )
+        if names is not None and source.feature_names is not None and names != list(source.feature_names):
+            raise ValueError(
+                f"the source must have the features of the fit in their order, {names}, got {source.feature_names}: "
+                "create it with features=[...]"
+            )
+        return source
+
+    def _feature_names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _log_proba(self, rows: Array) -> Array:
+        """Predict validated rows."""
+        return probabilities.log_probabilities(self._posterior_on_device(), self._encode(rows))
+
+    def _encode(self, rows: Array) -> torch.Tensor:
+        return torch.from_numpy(self._scaler.transform(rows))
+
+    def _posterior_on_device(self) -> Posterior:
+        device = choose_device(self.device)
+        return self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
 
 
 def load(path: Any, device: str = "auto") -> GPClassifier:
-    """The classifier that `save` wrote to a file, ready to predict; the same bits as before.
+    """Load a classifier that `save` wrote; it predicts the same bits as before.
 
-    Nothing in the file is run: it may come from anyone. A damaged one is refused with an error that says what is wrong.
+    Reading a file runs nothing from it, so the file may come from anyone. A damaged file raises an error that says what
+    is wrong.
 
     Args:
         path: the file.
-        device: where to predict: "auto" (a GPU where there is one), "cpu", "cuda", …
+        device: where to predict: "auto" (a GPU if there is one), "cpu", "cuda", …
     """
-    model = modelfile.read(path, GPClassifier._get_param_names())
-    classifier = GPClassifier(**(model.params | {"device": device}))
-    classifier.classes_, classifier.n_features_in_ = model.classes, model.n_features
-    if model.feature_names is not None:
-        classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
-    classifier._scaler, classifier.method_ = model.scaler, model.method
-    classifier.history_, classifier.n_iter_ = model.history, model.n_iter
-    classifier.training_, classifier.metrics_ = model.training, model.metrics
-    classifier.sharpness_ = model.posterior.sharpness
-    classifier._publish(model.posterior)
-    classifier.log_marginal_likelihood_ = model.log_marginal_likelihood
+    from cavity.files import model_file
+
+    saved = model_file.read(path, GPClassifier._get_param_names())
+    names = saved.feature_names
+    fitted = FittedModel(
+        classes=saved.classes,
+        n_features=saved.n_features,
+        feature_names=None if names is None else np.array(names, dtype=object),
+        scaler=saved.scaler,
+        posterior=saved.posterior,
+        method=saved.method,
+        history=saved.history,
+        n_iter=saved.n_iter,
+        log_marginal_likelihood=saved.log_marginal_likelihood,
+        training=saved.training,
+    )
+    classifier = GPClassifier(**(saved.params | {"device": device}))._set_fitted(fitted, saved.metrics)
     classifier._is_from_file = True
     return classifier

@@ -437,7 +437,7 @@ ENDLESS = """
 from cavity.runtime import progress
 from cavity.training.history import Clock, History
 History.has_settled = lambda self, tol: False
-progress.NOW_AND_THEN = 0.0  # a line an epoch
+progress.SECONDS_BETWEEN_LINES = 0.0  # a line an epoch
 {more}
 from cavity.cli import main
 main()

@@ -81,7 +81,7 @@ def test_a_model_from_a_file_can_be_fitted_anew(tmp_path: Path) -> None:
 
 def test_a_model_from_a_file_does_not_go_on_with_a_stream(tmp_path: Path) -> None:
     fitted("sep").save(tmp_path / "m.cavity")
-    with pytest.raises(ValueError, match="comes from a file"):
+    with pytest.raises(ValueError, match="cannot continue from a model file"):
         cavity.load(tmp_path / "m.cavity").partial_fit(X, y)
 
 

@@ -155,11 +155,11 @@ def test_what_a_source_cannot_do_is_said(rows):
     source = Arrays(X, y)
     with pytest.raises(ValueError, match="y and sample_weight must be None"):
         classifier().fit(source, y)
-    with pytest.raises(ValueError, match="scaling='auto' makes several fits"):
+    with pytest.raises(ValueError, match="scaling='auto' needs several fits"):
         classifier(batch_size=100, scaling="auto").fit(source)
-    with pytest.raises(ValueError, match="calibrate=3 makes several fits"):
+    with pytest.raises(ValueError, match="calibrate=3 needs several fits"):
         classifier(batch_size=100, calibrate=3).fit(source)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="at least two classes"):
         classifier(batch_size=100).fit(Arrays(X, np.zeros(N)))
     model = classifier(max_epochs=1).fit(source)
     with pytest.raises(ValueError, match="20 features, but GPClassifier is expecting 21"):
@@ -168,6 +168,6 @@ def test_what_a_source_cannot_do_is_said(rows):
 
 def test_settings_that_need_too_much_memory_are_refused_with_some_that_do_not(rows, monkeypatch):
     X, y = rows
-    monkeypatch.setattr("cavity.classifier.available_bytes", lambda device: 10**8)
-    with pytest.raises(ValueError, match=r"these settings need about .* but 100 MB are free; .*n_inducing="):
+    monkeypatch.setattr("cavity.fitting.fit.available_bytes", lambda device: 10**8)
+    with pytest.raises(ValueError, match=r"these settings need about .* but only 100 MB are available; .*n_inducing="):
         classifier(n_inducing=800, method="sep", batch_size=100).fit(X, y)

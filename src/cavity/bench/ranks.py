@@ -14,7 +14,7 @@ import numpy as np
 from cavity.bench.problems import Options
 from cavity.classifier import GPClassifier
 from cavity.records import Record
-from cavity.runtime.budget import step_cost
+from cavity.runtime.memory import step_cost
 
 SIZES = ({"C": 4, "M": 100, "D": 10, "B": 500}, {"C": 4, "M": 100, "D": 10, "B": 8000},
          {"C": 10, "M": 200, "D": 10, "B": 2000})  # fmt: skip

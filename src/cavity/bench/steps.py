@@ -16,8 +16,8 @@ from cavity.data import ArrayData
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.records import Record
-from cavity.runtime.device import untraced
-from cavity.runtime.threads import kept_memory
+from cavity.runtime.device import without_autograd
+from cavity.runtime.threads import keep_freed_memory
 from cavity.training import Adam, Course, HyperPrior, Plan, Trainer, start_model
 
 REPEATS = 15
@@ -43,7 +43,7 @@ def step(options: Options) -> Iterator[Record]:
     for dtype in options.dtypes("float64", "float32"):
         limit = gigaflops(1000 if size.M >= 100 else 100, getattr(torch, dtype), device)
         for name in ("sep", "ep", "vi"):
-            with untraced(torch.device(device)), kept_memory():  # as in `fit`
+            with without_autograd(torch.device(device)), keep_freed_memory():  # as in `fit`
                 work = cavity_step(name, rows, size, dtype, device)
                 calls = {"operations": operations(work.call)} if device == "cpu" else {}
                 yield _record("cavity " + name, size, dtype, device, limit, work) | calls

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from cavity.cli.files import Data
 from cavity.data.row_groups import facts
-from cavity.runtime.progress import NOW_AND_THEN, clock, is_live
+from cavity.runtime.progress import SECONDS_BETWEEN_LINES, clock, is_live
 
 DELAY = 2.0  # seconds: what is done sooner needs no bar
 CHUNK = 2**22  # bytes
@@ -56,7 +56,7 @@ class _Lines:
     def add(self, count: int) -> None:
         now = time.monotonic()
         self._done += count
-        if now - self._last >= NOW_AND_THEN:
+        if now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             click.echo(f"{self._title}: {self._where(now - self._started)}", err=True)
 

@@ -1,47 +1,33 @@
-"""How sharp the probabilities should be: one number, found on rows that the model has not seen.
+"""Calibration: the sharpness of the probabilities, one number that is set on held-out rows.
 
-q(u) may be too timid or too bold as a whole. Where inducing points are few it is timid: what they do not explain of f
-counts as noise. Multiplying every mean of f by one number, the sharpness, mends that and keeps the order of the classes
-in most rows. It is the number under which rows held out of cross-fitting are most probable.
+q(u) may be under- or overconfident as a whole. Multiplying every latent mean by one number, the sharpness, corrects
+that and keeps the order of the classes in most rows. The best sharpness maximizes the likelihood of held-out rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from cavity.fitting.rows import TrainingRows
 from cavity.gp.prior import Posterior
 from cavity.gp.probabilities import log_p_of, moments
 
 LOG_SD = 0.7  # of a normal prior on the log sharpness: few rows should not say much
 LOG_BOUND = 2.0
-BLOCK = 2**20  # numbers: rows times classes
-Places = NDArray[np.int64]
-
-
-@runtime_checkable
-class Labeled(Protocol):
-    """Rows with labels 0 … C−1 and weights."""
-
-    @property
-    def y(self) -> Places:
-        """Labels."""
-
-    @property
-    def weight(self) -> NDArray[np.float64]:
-        """Weights."""
+BLOCK_ELEMENTS = 2**20  # rows times classes
+Indices = NDArray[np.int64]
 
 
 class HeldOut(NamedTuple):
-    """What a model says of rows it has not seen: moments of f, labels, weights, and the likelihood's ε."""
+    """The predictions of a model for held-out rows: moments of f, labels, weights, and the likelihood's ε."""
 
     mean: Float[Tensor, "C N"]
     var: Float[Tensor, "C N"]
@@ -50,11 +36,10 @@ class HeldOut(NamedTuple):
     epsilon: float
 
 
-def folds(y: Places, count: int, seed: int) -> Iterator[tuple[Places, Places]]:
-    """Rows to learn from and rows held out, `count` times; every class is spread evenly over the folds.
+def folds(y: Indices, count: int, seed: int) -> Iterator[tuple[Indices, Indices]]:
+    """Yield training and held-out indices, `count` times; every class is spread evenly over the folds.
 
-    Where a class has no row left to learn from, its rows are not held out either; folds that hold out none are left
-    out.
+    A class that would have no training row left is not held out. Folds that hold out no row are skipped.
     """
     order = np.random.default_rng(seed).permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
@@ -67,29 +52,29 @@ def folds(y: Places, count: int, seed: int) -> Iterator[tuple[Places, Places]]:
             yield np.flatnonzero(~is_held), hold
 
 
-def held_out(posterior: Posterior, X: Float[Tensor, "N D"], rows: Labeled) -> HeldOut:
-    """What the model says of these rows, whose scaled features are X."""
+def predict_held_out(posterior: Posterior, X: Float[Tensor, "N D"], rows: TrainingRows) -> HeldOut:
+    """Predict held-out rows, whose scaled features are X."""
     mean, var = (part.cpu() for part in moments(posterior, X))
     return HeldOut(mean, var, torch.from_numpy(rows.y), torch.from_numpy(rows.weight), posterior.epsilon)
 
 
 def best_sharpness(parts: Sequence[HeldOut]) -> float:
-    """The sharpness under which the labels of the held-out rows are most probable; 1 with no such rows."""
+    """Return the sharpness that maximizes the likelihood of the held-out labels; 1 without such rows."""
+    from scipy.optimize import minimize_scalar
 
-    def surprise(log_sharpness: float) -> float:
-        total = sum(_surprise(part, math.exp(log_sharpness)) for part in parts)
-        return total + 0.5 * (log_sharpness / LOG_SD) ** 2
+    def loss(log_sharpness: float) -> float:
+        nll = sum(_nll(part, math.exp(log_sharpness)) for part in parts)
+        return nll + 0.5 * (log_sharpness / LOG_SD) ** 2
 
-    found = minimize_scalar(surprise, bounds=(-LOG_BOUND, LOG_BOUND), method="bounded", options={"xatol": 1e-3})
-    return math.exp(float(found.x)) if found.fun < surprise(0.0) else 1.0
+    found = minimize_scalar(loss, bounds=(-LOG_BOUND, LOG_BOUND), method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(found.x)) if found.fun < loss(0.0) else 1.0
 
 
-def _surprise(part: HeldOut, sharpness: float) -> float:
-    """In blocks of rows: with many classes a quadrature of all at once is large."""
-    size, total = max(1, BLOCK // len(part.mean)), 0.0
-    for mean, var, y, weight in zip(
-        part.mean.split(size, 1), part.var.split(size, 1), part.y.split(size), part.weight.split(size), strict=True
-    ):
-        log_p = log_p_of(mean * sharpness, var, part.epsilon)
-        total -= float((weight * log_p.gather(0, y[None])[0]).sum())
+def _nll(part: HeldOut, sharpness: float) -> float:
+    """Return the negative log-likelihood, in blocks of rows: with many classes the quadrature takes much memory."""
+    size, total = max(1, BLOCK_ELEMENTS // len(part.mean)), 0.0
+    for first in range(0, len(part.y), size):
+        rows = slice(first, first + size)
+        log_p = log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], part.epsilon)
+        total -= float((part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]).sum())
     return total

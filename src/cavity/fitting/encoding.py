@@ -1,6 +1,6 @@
-"""Input scaling: invertible maps, feature by feature, from the units of X to numbers around ±1.
+"""Encoding of the inputs: invertible maps of each feature from the units of X to numbers around ±1.
 
-Statistics are weighted, so that a row of weight w counts as w copies of it, and safe for values of any size.
+Statistics are weighted: a row of weight w counts as w copies of it. They are safe for values of any size.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Scaler(Protocol):
     """An invertible map of each feature."""
 
     def transform(self, X: Array) -> Array:
-        """From the units of X."""
+        """Map from the units of X."""
 
     def inverse(self, X: Array) -> Array:
-        """Back to the units of X."""
+        """Map back to the units of X."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Standard:
 
 @dataclass(frozen=True)
 class Quantile:
-    """Each feature to its training quantiles, piecewise linear, then to mean 0 and sd 1.
+    """A piecewise linear map of each feature to its training quantiles, then to mean 0 and sd 1.
 
-    Beyond the training range it goes on with the slope of `Standard`, so that far stays far.
+    Outside the training range it continues with the slope of `Standard`, so that far stays far.
     """
 
     standard: Standard
@@ -72,13 +72,13 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Unscaled:
-    """The inputs as they are."""
+    """The identity."""
 
     def transform(self, X: Array) -> Array:
         if not (np.abs(X) <= LARGEST_INPUT).all():
             raise ValueError(
-                f"X has values up to {np.abs(X).max():.3g} in absolute value; scaling=None takes {LARGEST_INPUT:g} at "
-                "most: use scaling='standard' or scale the features"
+                f"scaling=None needs values of X up to {LARGEST_INPUT:g} in absolute value, got {np.abs(X).max():.3g}: use "
+                "scaling='standard' or scale the features"
             )
         return X
 
@@ -87,7 +87,7 @@ class Unscaled:
 
 
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
-    """The map that `scaling` (None, "standard" or "quantile") asks for, from the training rows."""
+    """Fit the map that `scaling` names (None, "standard" or "quantile") to the training rows."""
     if scaling is None:
         return Unscaled()
     standard = _fit_standard(X, weight)
@@ -95,7 +95,7 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
-    """The map that `scaling` (None or "standard") asks for, where mean, sd and the largest value are known already."""
+    """Return the map that `scaling` names (None or "standard"), given mean, sd and largest absolute value."""
     if scaling is None:
         return Unscaled()
     limits = np.finfo(float)
@@ -104,7 +104,7 @@ def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) ->
 
 
 def _fit_standard(X: Array, weight: Array) -> Standard:
-    """Weighted mean and standard deviation with n − 1, computed on values brought near 1 first."""
+    """Compute weighted mean and standard deviation with n − 1, on values scaled to about 1 first."""
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]
     with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
@@ -127,7 +127,7 @@ def _fit_quantile(standard: Standard, X: Array, weight: Array) -> Quantile:
 
 
 def _knots(x: Array, weight: Array) -> tuple[Array, Array]:
-    """Distinct values and their mid-workers, the workers brought to mean 0 and sd 1 of a uniform."""
+    """Return distinct values and their mid-ranks, scaled to the mean 0 and sd 1 of a uniform."""
     values, place = np.unique(x, return_inverse=True)
     count = np.bincount(place, weights=weight)
     middle = (np.cumsum(count) - 0.5 * count) / count.sum()
@@ -136,13 +136,13 @@ def _knots(x: Array, weight: Array) -> tuple[Array, Array]:
 
 
 def _inside(x: Array, knots: Array, levels: Array) -> Array:
-    """Through the knots; constant beyond the first and the last."""
-    return np.clip(np.interp(x, knots, levels), levels[0], levels[-1])
+    """Interpolate the knots; constant outside the first and the last."""
+    return np.asarray(np.clip(np.interp(x, knots, levels), levels[0], levels[-1]))
 
 
 def _beyond(x: Array, knots: Array) -> Array:
-    """How far outside the knots; 0 between them."""
-    return np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0)
+    """Return the distance outside the knots; 0 between them."""
+    return np.asarray(np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0))
 
 
 def _bounded(X: Array) -> Array:

@@ -1,34 +1,56 @@
-"""What one call of `fit` does once its rows are validated: scale, start, train, calibrate."""
+"""One fit: encode, initialize, train, calibrate.
+
+`fit_rows` and `fit_source` turn validated data into a `FittedModel`, whose values the classifier publishes as its
+attributes. `OnlineFit` does the same for `partial_fit`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.data import ArrayData, StreamData, Survey
+from cavity.data import ArrayData, StreamData, Survey, read_all, survey
 from cavity.data.arrays import Share
 from cavity.data.base import Data
 from cavity.data.source import Source
-from cavity.fitting.calibration import HeldOut, best_sharpness, folds, held_out
+from cavity.fitting.calibration import HeldOut, best_sharpness, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
-from cavity.fitting.rows import Rows
-from cavity.fitting.settings import LEAST_HELD_OUT, Choice, make_lbfgs, make_optimizer, prior_spec
+from cavity.fitting.rows import (
+    TrainingRows,
+    TrainingTable,
+    check_two_classes,
+    class_weights,
+    draw_seed,
+    encode,
+    merge_equal_rows,
+    weights_by_class,
+)
+from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
+from cavity.gp.prior import Posterior
+from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.kernels.base import numbers
 from cavity.numerics.linalg import FactorizationError
-from cavity.runtime.device import DTYPES
+from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
+from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
+from cavity.runtime.progress import show_progress
+from cavity.runtime.threads import keep_freed_memory, limit_threads
 from cavity.training import (
     HyperPrior,
     Keeper,
     Model,
     Record,
     Stop,
+    Stream,
     Trained,
     Trainer,
     TrainingError,
@@ -36,39 +58,466 @@ from cavity.training import (
     median_distance,
     start_inducing,
     start_model,
+    tied,
     train_lbfgs,
 )
+from cavity.training.centers import ROWS_PER_CENTER
+from cavity.training.checkpoint import Checkpoints
 
 Array = NDArray[np.float64]
 
 TRIAL_EPOCHS = 60
-NUDGE = 1e-3  # of a length-scale, for inducing points at their start
-MOST_HELD_NUMBERS = 500_000  # rows times classes that are held out for calibration
+NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
+MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
+ONLINE_BATCH = 256
+FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "verbose")  # arguments that a resumed fit may change
 
 
-class Fit(NamedTuple):
-    """A scaled and trained model, and the weight of each class's rows that it has learned from."""
+@dataclass(frozen=True)
+class FitOptions:
+    """What a call of `fit` adds to the settings.
+
+    Attributes:
+        settings: the arguments of the classifier.
+        seed: of everything random, equal on all workers.
+        workers: the processes that share the rows.
+        resume: whether to continue from the last checkpoint.
+        stop: asks training to end after the current step.
+        watch: shows the model during training; its `look` receives a `FittedModel` and the seconds.
+    """
+
+    settings: Settings
+    seed: int
+    workers: Workers = SINGLE_PROCESS
+    resume: bool = False
+    stop: Stop | None = None
+    watch: Watch | None = None
+
+
+class DataDescription(NamedTuple):
+    """What is known of the training data beside the rows.
+
+    Attributes:
+        classes: labels, sorted.
+        class_counts: rows of each class.
+        n_features: D.
+        feature_names: of frames and files.
+        fingerprint: identifies the data, for JSON.
+    """
+
+    classes: NDArray[Any]
+    class_counts: NDArray[np.int64]
+    n_features: int
+    feature_names: NDArray[Any] | None
+    fingerprint: dict[str, Any]
+
+
+class FittedModel(NamedTuple):
+    """The result of a fit: everything that the classifier publishes.
+
+    Attributes:
+        classes: labels, sorted.
+        n_features: D.
+        feature_names: of frames and files.
+        scaler: the encoding of the inputs.
+        posterior: q(u) on the CPU, with its sharpness.
+        method: the method used.
+        history: the records of training.
+        n_iter: epochs.
+        log_marginal_likelihood: log Z_q, or the bound of VI.
+        training: describes the training rows, for JSON.
+        online: what `partial_fit` continues from; None if it cannot.
+    """
+
+    classes: NDArray[Any]
+    n_features: int
+    feature_names: NDArray[Any] | None
+    scaler: Scaler
+    posterior: Posterior
+    method: str
+    history: list[Record]
+    n_iter: int
+    log_marginal_likelihood: float
+    training: dict[str, Any]
+    online: OnlineFit | None = None
+
+
+def choose_seed(settings: Settings, resume: bool, workers: Workers) -> int:
+    """Return the seed of a fit, equal on all workers: that of the checkpoint if `random_state` leaves it open."""
+    seed = draw_seed(settings.random_state)
+    if resume and settings.checkpoint is not None and settings.random_state is None:
+        saved = Checkpoints(Path(settings.checkpoint)).latest()
+        seed = seed if saved is None else saved.meta()["about"]["seed"]
+    return workers.same(seed)
+
+
+def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
+    """Fit rows in memory."""
+    check_two_classes(table.classes)
+    rows = merge_equal_rows(table.rows)
+    plan = plan_fit(options.settings, len(rows.X), options.seed)
+    counts = np.bincount(table.rows.y, minlength=len(table.classes))
+    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint())
+    _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
+    with _resources(plan, data, options.workers) as report:
+        fit = Fit(plan, data, options, report)
+        trained, sharpness = fit.on_rows(rows)
+    return fit.result(trained, sharpness)
+
+
+def fit_source(source: Source, known: Survey | None, options: FitOptions) -> FittedModel:
+    """Fit the rows of a source; they are read into memory only if training uses all of them at once."""
+    settings, workers, seed = options.settings, options.workers, options.seed
+    if workers.size > source.lanes:
+        raise ValueError(
+            f"the source must have a lane for each process, got {source.lanes} lanes and {workers.size} processes: "
+            f"start fewer processes, or create the source with lanes={workers.size}"
+        )
+    if known is None:
+        wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
+        known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
+    names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
+    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint)
+    plan = plan_fit(settings, known.n_rows, seed)
+    _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
+    if plan.is_full_batch:
+        X, y = read_all(source)
+        rows = TrainingRows(X, encode(y, data.classes), class_weights(settings.class_weight, y))
+        return fit_rows(TrainingTable(rows, data.classes, names), options)
+    check_two_classes(data.classes)
+    if settings.scaling == "auto" or plan.folds:
+        what = "scaling='auto'" if settings.scaling == "auto" else f"calibrate={settings.calibrate}"
+        raise ValueError(
+            f"{what} needs several fits on all rows in memory, which a source in mini-batches does not allow; use "
+            "scaling='standard' or 'quantile', and calibrate='auto'"
+        )
+    class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
+    with _resources(plan, data, workers) as report:
+        fit = Fit(plan, data, options, report)
+        trained, sharpness = fit.on_source(source, known, class_weight)
+    return fit.result(trained, sharpness)
+
+
+def _check_memory(
+    plan: FitPlan, data: DataDescription, workers: Workers, resident_rows: int, held_bytes: int = 0
+) -> None:
+    """Raise ValueError if the fit exceeds the memory, of which it holds `held_bytes` already."""
+    s, n_rows = plan.settings, -(-plan.n_rows // workers.size)
+    batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
+    sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
+    size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
+    free = available_bytes(choose_device(s.device))
+    check_memory(size, free and free // workers.neighbors + held_bytes)
+
+
+@contextmanager
+def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterator[Callable[[Record], None] | None]:
+    """Set threads, memory and progress for the time of a fit; yield what displays a record."""
+    settings, training = plan.settings, plan.training
+    largest_block = len(data.classes) * plan.n_inducing * (training.batch_size or plan.n_rows)
+    verbose = settings.verbose if workers.rank == 0 else 0
+    with (
+        without_autograd(choose_device(settings.device)),
+        limit_threads(largest_block),
+        keep_freed_memory(),
+        show_progress(f"cavity {plan.method}", training.max_epochs, verbose, _describe) as report,
+    ):
+        yield report
+
+
+class TrainedModel(NamedTuple):
+    """A trained model with its encoding, and the weight of each class's rows that it has learned from."""
 
     scaler: Scaler
     model: Model
     trained: Trained
     own_weight: Array
 
-    def seen(self, rows: Rows) -> HeldOut:
-        """What it says of rows that it has not learned from."""
-        return held_out(self.trained.posterior, torch.from_numpy(self.scaler.transform(rows.X)), rows)
+    def predict_held_out(self, rows: TrainingRows) -> HeldOut:
+        """Predict rows that the model has not learned from."""
+        return predict_held_out(self.trained.posterior, torch.from_numpy(self.scaler.transform(rows.X)), rows)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit, with its plan.
+
+    Attributes:
+        plan: the resolved settings.
+        data: describes the training data.
+        options: what the call of `fit` asked for.
+        report: displays a record of the history; None for no display.
+        is_trial: whether the result is only compared: no display, no checkpoints, no watch.
+    """
+
+    plan: FitPlan
+    data: DataDescription
+    options: FitOptions
+    report: Callable[[Record], None] | None = None
+    is_trial: bool = False
+
+    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, float]:
+        """Train on rows in memory; return the model and its sharpness."""
+        scaling = self.plan.settings.scaling
+        scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
+        rows, held_out = self._hold_out(rows)
+        model = self._train_rows(rows, scaling, "fit")
+        if self.plan.folds:
+            return model, self._cross_fit(rows, scaling, model.trained)
+        return model, best_sharpness([model.predict_held_out(held_out)] if held_out else [])
+
+    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, float]:
+        """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
+        n_held, drawn, scaling = self._n_held_out, known.sample, self.plan.settings.scaling
+        sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
+        held_out, sample = sample.take(np.arange(n_held)), sample.take(np.arange(n_held, len(sample.y)))
+        if scaling == "quantile":
+            scaler = fit_scaler("quantile", sample.X, sample.weight)
+        else:
+            scaler = standard_scaler(scaling, known.mean, known.sd, known.size)
+        lane, row = drawn.lane[:n_held], drawn.row[:n_held]
+        skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
+
+        def stream(dtype: torch.dtype) -> StreamData:
+            return StreamData(source, known, scaler, class_weight, skip, self._device, dtype, self.options.workers)
+
+        model = self._train(stream, sample, scaler, "fit")
+        return model, best_sharpness([model.predict_held_out(held_out)] if n_held else [])
+
+    def initialize(self, rows: TrainingRows, scaler: Scaler) -> Model:
+        """Return the model with its initial hyper-parameters, chosen from these rows."""
+        s, initial, X, C = self.plan.settings, self.plan.initial, scaler.transform(rows.X), len(self.data.classes)
+        given, seed = self._given_inducing(scaler), self.plan.training.seed
+        lengthscale = initial.lengthscale * median_distance(X, np.random.default_rng(seed)) ** initial.power
+        nudge = NUDGE * lengthscale if s.learn_inducing and s.init != "paper" else 0.0
+        Z = start_inducing(given, X, rows.y, C, self.plan.n_inducing, s.init, nudge, np.random.default_rng(seed))
+        model = start_model(
+            RBF(variance=initial.variance) if s.kernel is None else s.kernel,
+            X,
+            C,
+            Z,
+            initial.noise if s.noise is None else numbers("noise", s.noise),
+            (s.learn_kernel, s.learn_inducing),
+            (s.share_kernel, s.share_inducing),
+            lengthscale,
+            self._device,
+            DTYPES[s.dtype],
+        )
+        return replace(model, values={name: self.options.workers.same(value) for name, value in model.values.items()})
+
+    def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
+        """Gather what the classifier publishes."""
+        trained, online = fitted.trained, None
+        if self.plan.settings.method in ("auto", "sep"):
+            state = tied(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
+            online = OnlineFit(self.plan, fitted.scaler, fitted.model, trained.theta, state, fitted.own_weight)
+        found = self._fitted(fitted.scaler, replace(trained.posterior, sharpness=sharpness), trained.history.records)
+        return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
+
+    def _fitted(self, scaler: Scaler, posterior: Posterior, history: list[Record]) -> FittedModel:
+        counts = self.data.class_counts
+        return FittedModel(
+            classes=self.data.classes,
+            n_features=self.data.n_features,
+            feature_names=self.data.feature_names,
+            scaler=scaler,
+            posterior=posterior.to(torch.device("cpu")),
+            method=self.plan.method,
+            history=history,
+            n_iter=history[-1]["epoch"] if history else 0,
+            log_marginal_likelihood=np.nan,
+            training=self.data.fingerprint | {"rows": int(counts.sum()), "class_counts": counts.tolist()},
+        )
+
+    @property
+    def _device(self) -> torch.device:
+        return choose_device(self.plan.settings.device)
+
+    @property
+    def _n_held_out(self) -> int:
+        """Rows held out; fewer with many classes, each of which costs a quadrature per row."""
+        return min(self.plan.n_held_out, max(LEAST_HELD_OUT, MOST_HELD_OUT_NUMBERS // len(self.data.classes)))
+
+    def _train_rows(self, rows: TrainingRows, scaling: str | None, name: str) -> TrainedModel:
+        scaler = fit_scaler(scaling, rows.X, rows.weight)
+
+        def arrays(dtype: torch.dtype) -> ArrayData:
+            return array_data(rows, scaler, len(self.data.classes), self._device, dtype, self.options.workers)
+
+        return self._train(arrays, rows, scaler, name)
+
+    def _train(
+        self, load: Callable[[torch.dtype], Data], sample: TrainingRows, scaler: Scaler, name: str
+    ) -> TrainedModel:
+        """Initialize and train; `name` is "fit", or that of a fold, which is neither displayed nor watched."""
+        s, model = self.plan.settings, self.initialize(sample, scaler)
+        method, data = self.plan.inference(self.options.workers), load(model.dtype)
+        if method.learns_q:
+            model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
+        is_main = name == "fit" and not self.is_trial
+        trainer = Trainer(
+            model,
+            method,
+            data,
+            self.plan.training,
+            HyperPrior(model, dict(s.log_priors)),
+            self.report if is_main else None,
+            self._watch(scaler) if is_main else None,
+            self._checkpointer(name),
+            self.options.stop,
+        )
+        if model.dtype != DTYPES[s.dtype]:
+            trainer.note(0, None, 0.0, f"dtype={s.dtype!r} is too coarse for these rows: distances in float64")
+        own_weight = data.own_weight.cpu().numpy()
+        lbfgs = self.plan.lbfgs(model)
+        try:
+            if not model.learned:
+                trained = trainer.infer()
+            elif lbfgs is not None:
+                trained = train_lbfgs(trainer, lbfgs)
+            else:
+                trained = trainer.train(self.plan.stepwise_optimizer(model, float(own_weight.sum())))
+        except FactorizationError as error:
+            raise trainer.failure(error) from error
+        return TrainedModel(scaler, model, trained, own_weight)
+
+    def _watch(self, scaler: Scaler) -> Watch | None:
+        watch = self.options.watch
+        if watch is None:
+            return None
+        return Watch(watch.at, lambda posterior, seconds: watch.look(self._fitted(scaler, posterior, []), seconds))
+
+    def _checkpointer(self, name: str) -> Keeper | None:
+        """Return what writes checkpoints: those of a fold go into a folder of their own inside that of the fit."""
+        s = self.plan.settings
+        if s.checkpoint is None or self.is_trial:
+            return None
+        folder = Path(s.checkpoint) if name == "fit" else Path(s.checkpoint) / name
+        settings = {n: _json_value(value) for n, value in s.as_dict().items() if n not in FREE_TO_CHANGE}
+        about = {"settings": settings, "data": _json_value(self.data.fingerprint), "seed": self.plan.training.seed}
+        return Keeper(Checkpoints(folder), about, s.checkpoint_seconds, self.options.resume)
+
+    def _choose_scaling(self, rows: TrainingRows) -> str:
+        """Return the scaling with the better log Z_q after a short training on the same rows."""
+        training, max_seconds = self.plan.training, self.plan.settings.max_seconds
+        training = replace(
+            training, max_epochs=min(TRIAL_EPOCHS, training.max_epochs), max_seconds=max_seconds and 0.2 * max_seconds
+        )
+        trial = replace(self, plan=replace(self.plan, training=training), is_trial=True)
+        return max(("standard", "quantile"), key=lambda s: trial._train_rows(rows, s, "fit").trained.log_z)
+
+    def _hold_out(self, rows: TrainingRows) -> tuple[TrainingRows, TrainingRows | None]:
+        """Split the rows into those to learn from and those held out for calibration, if any."""
+        if not self._n_held_out:
+            return rows, None
+        parts = folds(rows.y, -(-len(rows.y) // self._n_held_out), self.plan.training.seed)
+        learn, hold = next(parts, (None, None))  # none where each row is the only one of its class
+        return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
+
+    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> float:
+        """Return the sharpness found by fits that leave out a fold each; 1 if rows are too few or such a fit fails."""
+        count = self.plan.folds
+        if len(rows.y) < 2 * count or self._is_stopped(trained):
+            return 1.0
+        if self.report is not None:
+            self.report(
+                {
+                    "epoch": trained.epochs,
+                    "objective": None,
+                    "event": f"calibration by {count} more fits",
+                    "folds": count,
+                }
+            )
+        parts = []
+        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed)):
+            try:
+                model = self._train_rows(rows.take(learn), scaling, f"fold-{i}")
+            except TrainingError as error:
+                trained.history.note(f"not calibrated: {error}")
+                return 1.0
+            if self._is_stopped(trained):
+                return 1.0
+            parts.append(model.predict_held_out(rows.take(hold)))
+        return best_sharpness(parts)
+
+    def _is_stopped(self, trained: Trained) -> bool:
+        """Whether the user stopped the fit during calibration, on any worker."""
+        stop = self.options.stop
+        is_stopped = stop is not None and self.options.workers.largest(float(stop.is_set())) > 0.0
+        if is_stopped:
+            trained.history.note("stopped: not calibrated")
+        return is_stopped
+
+    def _given_inducing(self, scaler: Scaler) -> Array | None:
+        if self.plan.settings.inducing_points is None:
+            return None
+        Z, C, D = (
+            numbers("inducing_points", self.plan.settings.inducing_points),
+            len(self.data.classes),
+            self.data.n_features,
+        )
+        fits = Z.ndim in (2, 3) and Z.shape[-1] == D and Z.size and (Z.ndim == 2 or len(Z) == C)
+        if not (fits and np.isfinite(Z).all()):
+            raise ValueError(
+                f"inducing_points must be finite numbers of shape (M, {D}) or ({C}, M, {D}), got shape {Z.shape}"
+            )
+        return scaler.transform(Z.reshape(-1, D)).reshape(Z.shape)
+
+
+class OnlineFit:
+    """A model that continues to learn from rows it sees once (`partial_fit`).
+
+    Args:
+        plan: the resolved settings.
+        scaler: the encoding, fixed by the first rows.
+        model, theta, state: the model, its hyper-parameters and the state of SEP.
+        class_weight: the weight of each class's rows so far.
+    """
+
+    def __init__(
+        self, plan: FitPlan, scaler: Scaler, model: Model, theta: torch.Tensor, state: Any, class_weight: Array
+    ) -> None:
+        weight = float(class_weight.sum())
+        self.scaler, self.method, self._n_classes = scaler, plan.method, len(class_weight)
+        hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
+        self._stream = Stream(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
+
+    @classmethod
+    def start(cls, settings: Settings, table: TrainingTable) -> OnlineFit:
+        """Initialize a model by its first rows, without learning from them yet."""
+        if len(table.classes) < 2:
+            raise ValueError("partial_fit needs at least two classes: name all of them in classes=")
+        seed = draw_seed(settings.random_state)
+        plan = plan_fit(replace(settings, batch_size=ONLINE_BATCH), ONLINE_BATCH + 1, seed)
+        rows, none = table.rows, np.zeros(len(table.classes))
+        data = DataDescription(table.classes, none.astype(np.int64), rows.X.shape[1], table.feature_names, {})
+        scaler = fit_scaler("standard" if settings.scaling == "auto" else settings.scaling, rows.X, rows.weight)
+        model = Fit(plan, data, FitOptions(settings, seed)).initialize(rows, scaler)
+        theta = model.start()
+        state = METHODS["sep"]().init(model.prior(theta), torch.from_numpy(none).to(theta.device), 0)
+        return cls(plan, scaler, model, theta, state, none)
+
+    def absorb(self, rows: TrainingRows, device: str) -> Record:
+        """Learn from new rows; return the record of it."""
+        dtype = self._stream.model.dtype
+        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
+        return self._stream.absorb(data, ONLINE_BATCH)
+
+    def posterior(self) -> Posterior:
+        """Return q(u) after all rows so far."""
+        return self._stream.posterior()
 
 
 def array_data(
-    rows: Rows,
+    rows: TrainingRows,
     scaler: Scaler,
     n_classes: int,
     device: torch.device,
     dtype: torch.dtype,
     workers: Workers = SINGLE_PROCESS,
 ) -> ArrayData:
-    """This rank's block of the rows, scaled, on the device."""
+    """Return this worker's block of the rows, encoded, on the device."""
     n = len(rows.X)
     first, last = workers.rank * n // workers.size, (workers.rank + 1) * n // workers.size
     own_weight = torch.from_numpy(np.bincount(rows.y, rows.weight, n_classes)).to(device)
@@ -77,183 +526,18 @@ def array_data(
     return ArrayData(X, y, weight, n_classes, Share(first, n, own_weight) if workers.size > 1 else None)
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """One fit.
-
-    Args:
-        params: the arguments of the classifier.
-        choice: what they come to for so many rows.
-        n_classes: C.
-        device: where to train.
-        workers: the processes that share the rows.
-        report: told of every record of the history.
-        watch: makes, for a scaler, what looks at the model on its way.
-        keeper: makes what writes checkpoints, by the name of the fit.
-        stop: asks to end training after the step at hand.
-    """
-
-    params: dict[str, Any]
-    choice: Choice
-    n_classes: int
-    device: torch.device
-    workers: Workers = SINGLE_PROCESS
-    report: Callable[[Record], None] | None = None
-    watch: Callable[[Scaler], Watch | None] = lambda _: None
-    keeper: Callable[[str], Keeper | None] = lambda _: None
-    stop: Stop | None = None
-
-    def on_rows(self, rows: Rows) -> tuple[Fit, float]:
-        """Train on rows in memory; the fit and its sharpness."""
-        scaling = self.params["scaling"]
-        scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
-        rows, held = self._hold_out(rows)
-        fit = self._of_rows(rows, scaling, "fit", is_main=True)
-        if self.choice.folds:
-            return fit, self._cross_fit(rows, scaling, fit.trained)
-        return fit, best_sharpness([fit.seen(held)] if held else [])
-
-    def on_source(self, source: Source, survey: Survey, class_weight: Array) -> tuple[Fit, float]:
-        """Train on rows that are read again and again; of a sample of them, some set the sharpness."""
-        n_held = self._n_held
-        held, sample = (_sampled(survey, class_weight, which) for which in (slice(n_held), slice(n_held, None)))
-        if self.params["scaling"] == "quantile":
-            scaler = fit_scaler("quantile", sample.X, sample.weight)
-        else:
-            scaler = standard_scaler(self.params["scaling"], survey.mean, survey.sd, survey.size)
-        skip = _places(survey, n_held)
-
-        def data(dtype: torch.dtype) -> StreamData:
-            return StreamData(source, survey, scaler, class_weight, skip, self.device, dtype, self.workers)
-
-        fit = self._train(data, sample, scaler, "fit", is_main=True)
-        return fit, best_sharpness([fit.seen(held)] if n_held else [])
-
-    def start(self, rows: Rows, scaler: Scaler) -> Model:
-        """The model at its start values, by these rows."""
-        params, start, X = self.params, self.choice.start, scaler.transform(rows.X)
-        given, seed = self._given_inducing(scaler, X.shape[1]), self.choice.plan.seed
-        lengthscale = start.lengthscale * median_distance(X, np.random.default_rng(seed)) ** start.power
-        nudge = NUDGE * lengthscale if params["learn_inducing"] and params["init"] != "paper" else 0.0
-        rng = np.random.default_rng(seed)
-        Z = start_inducing(given, X, rows.y, self.n_classes, self.choice.n_inducing, params["init"], nudge, rng)
-        model = start_model(
-            RBF(variance=start.variance) if params["kernel"] is None else params["kernel"],
-            X,
-            self.n_classes,
-            Z,
-            start.noise if params["noise"] is None else numbers("noise", params["noise"]),
-            (params["learn_kernel"], params["learn_inducing"]),
-            (params["share_kernel"], params["share_inducing"]),
-            lengthscale,
-            self.device,
-            DTYPES[params["dtype"]],
-        )
-        return replace(model, values={name: self.workers.same(value) for name, value in model.values.items()})
-
-    def _of_rows(self, rows: Rows, scaling: str | None, name: str, is_main: bool = False) -> Fit:
-        scaler = fit_scaler(scaling, rows.X, rows.weight)
-
-        def data(dtype: torch.dtype) -> ArrayData:
-            return array_data(rows, scaler, self.n_classes, self.device, dtype, self.workers)
-
-        return self._train(data, rows, scaler, name, is_main)
-
-    def _train(
-        self, data_in: Callable[[torch.dtype], Data], sample: Rows, scaler: Scaler, name: str, is_main: bool
-    ) -> Fit:
-        """The one way from scaled rows to a trained model; only the main fit of several is reported and watched."""
-        choice, model = self.choice, self.start(sample, scaler)
-        data = data_in(model.dtype)
-        if choice.method.learns_q:
-            model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
-        report, watch = (self.report, self.watch(scaler)) if is_main else (None, None)
-        hyper_prior = HyperPrior(model, prior_spec(self.params["priors"]))
-        keeper = self.keeper(name)
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch, keeper, self.stop)
-        if model.dtype != DTYPES[self.params["dtype"]]:
-            dtype = self.params["dtype"]
-            trainer.note(0, None, 0.0, f"dtype={dtype!r} is too coarse for these rows: distances in float64")
-        own_weight = data.own_weight.cpu().numpy()
-        return Fit(scaler, model, self._trained(trainer, float(own_weight.sum())), own_weight)
-
-    def _trained(self, trainer: Trainer, weight: float) -> Trained:
-        choice, model = self.choice, trainer.model
-        try:
-            if not model.learned:
-                return trainer.infer()
-            lbfgs = make_lbfgs(choice, model)
-            if lbfgs is not None:
-                return train_lbfgs(trainer, lbfgs)
-            return trainer.train(make_optimizer(choice, model, weight))
-        except FactorizationError as error:
-            raise trainer.failure(error) from error
-
-    def _choose_scaling(self, rows: Rows) -> str:
-        """The scaling with the better log Z_q after a short training on the same rows."""
-        epochs = min(TRIAL_EPOCHS, self.choice.plan.max_epochs)
-        seconds = self.params["max_seconds"] and 0.2 * self.params["max_seconds"]
-        plan = replace(self.choice.plan, max_epochs=epochs, max_seconds=seconds)
-        trial = replace(self, choice=replace(self.choice, plan=plan), keeper=lambda _: None)
-        return max(("standard", "quantile"), key=lambda scaling: trial._of_rows(rows, scaling, "trial").trained.log_z)
-
-    @property
-    def _n_held(self) -> int:
-        """Rows held out; fewer where there are many classes, each of which costs a quadrature a row."""
-        return min(self.choice.n_held_out, max(LEAST_HELD_OUT, MOST_HELD_NUMBERS // self.n_classes))
-
-    def _hold_out(self, rows: Rows) -> tuple[Rows, Rows | None]:
-        """The rows to learn from, and those that calibration needs, if any."""
-        if not self._n_held:
-            return rows, None
-        parts = folds(rows.y, -(-len(rows.y) // self._n_held), self.choice.plan.seed)
-        learn, hold = next(parts, (None, None))  # no row can be spared where each is the only one of its class
-        return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
-
-    def _cross_fit(self, rows: Rows, scaling: str | None, trained: Trained) -> float:
-        """The sharpness, by fits that leave some of the rows out; 1 where rows are too few or such a fit fails."""
-        count = self.choice.folds
-        if len(rows.y) < 2 * count or self._is_stopped(trained):
-            return 1.0
-        if self.report is not None:
-            self.report({"epoch": trained.epochs, "objective": None, "event": f"calibration by {count} more fits"})
-        parts = []
-        for i, (learn, hold) in enumerate(folds(rows.y, count, self.choice.plan.seed)):
-            try:
-                fit = self._of_rows(rows.take(learn), scaling, f"fold-{i}")
-            except TrainingError as error:
-                trained.history.note(f"not calibrated: {error}")
-                return 1.0
-            if self._is_stopped(trained):
-                return 1.0
-            parts.append(fit.seen(rows.take(hold)))
-        return best_sharpness(parts)
-
-    def _is_stopped(self, trained: Trained) -> bool:
-        """Whether calibration is to end here, unfinished."""
-        is_stopped = self.stop is not None and self.workers.largest(float(self.stop.is_set())) > 0.0
-        if is_stopped:
-            trained.history.note("stopped: not calibrated")
-        return is_stopped
-
-    def _given_inducing(self, scaler: Scaler, n_features: int) -> Array | None:
-        if self.params["inducing_points"] is None:
-            return None
-        Z, C = numbers("inducing_points", self.params["inducing_points"]), self.n_classes
-        fits = Z.ndim in (2, 3) and Z.shape[-1] == n_features and Z.size and (Z.ndim == 2 or len(Z) == C)
-        if not (fits and np.isfinite(Z).all()):
-            raise ValueError(f"inducing_points has shape {Z.shape}; finite numbers of shape (M, {n_features}) or "
-                             f"({C}, M, {n_features}) are needed")  # fmt: skip
-        return scaler.transform(Z.reshape(-1, n_features)).reshape(Z.shape)
+def _json_value(value: Any) -> Any:
+    """Return the value as JSON has it; arrays by their digest, other objects by their repr."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}, {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
+    if isinstance(value, np.generic):
+        return _json_value(value.item())
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def _sampled(survey: Survey, class_weight: Array, which: slice) -> Rows:
-    """Rows of the sample."""
-    X, y = survey.sample.X[which], survey.sample.y[which]
-    return Rows(X, y, class_weight[y])
-
-
-def _places(survey: Survey, count: int) -> dict[int, NDArray[np.int64]]:
-    """Where the first rows of the sample are: by lane, sorted."""
-    lane, row = survey.sample.lane[:count], survey.sample.row[:count]
-    return {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
+def _describe(record: Any) -> str:
+    return str(record["event"])

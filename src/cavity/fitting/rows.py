@@ -3,86 +3,149 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 Array = NDArray[np.float64]
+ClassWeight = str | Mapping[Any, float] | None
 
 MERGE_ROWS = 10_000
+MAX_WEIGHT = 2.0**53  # the first float64 that adding one does not change
 
 
-class Rows(NamedTuple):
-    """Validated training rows: labels encoded as 0 … C−1, weights positive."""
+class TrainingRows(NamedTuple):
+    """Validated training rows: labels encoded as 0 … C−1, positive weights."""
 
     X: Array
     y: NDArray[np.int64]
     weight: Array
 
-    def take(self, places: NDArray[np.int64]) -> Rows:
-        """Some of them."""
-        return Rows(self.X[places], self.y[places], self.weight[places])
+    def take(self, indices: NDArray[np.int64]) -> TrainingRows:
+        """Return the rows at `indices`."""
+        return TrainingRows(self.X[indices], self.y[indices], self.weight[indices])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these rows from others."""
-        found = hashlib.blake2b(digest_size=16)
+        """Return what identifies these rows, for JSON."""
+        digest = hashlib.blake2b(digest_size=16)
         for part in self:
-            found.update(np.ascontiguousarray(part).view(np.uint8).data)
-        return {"rows": len(self.X), "features": self.X.shape[1], "digest": found.hexdigest()}
+            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+        return {"rows": len(self.X), "features": self.X.shape[1], "digest": digest.hexdigest()}
 
 
-def large_sums() -> np.errstate:
-    """scikit-learn tests for NaN and infinity by a sum first, which finite numbers near the largest may overflow."""
+class TrainingTable(NamedTuple):
+    """Training rows with the labels and feature names they came with."""
+
+    rows: TrainingRows
+    classes: NDArray[Any]
+    feature_names: NDArray[Any] | None
+
+
+def validate_training(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    sample_weight: ArrayLike | None,
+    class_weight: ClassWeight,
+    classes: ArrayLike | None = None,
+    is_refit: bool = True,
+) -> TrainingTable:
+    """Validate features, labels and weights as scikit-learn does; leaves the estimator as it is.
+
+    Args:
+        estimator: for its name in messages, and for the features it was fitted with.
+        X: features, (N, D).
+        y: labels, (N,).
+        sample_weight: of each row, at or above 0; rows of weight 0 are dropped.
+        class_weight: "balanced" or a weight for each label.
+        classes: all labels; None for those in y.
+        is_refit: whether a new fit starts; otherwise the features must be those of the last one.
+    """
+    estimator = copy(estimator)  # scikit-learn stores the number and names of the features in it
+    with allow_overflow():
+        X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", reset=is_refit)
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = weight * class_weights(class_weight, y)
+        total = float(weight.sum())
+    keep = weight > 0
+    if not keep.any():
+        raise ValueError("sample_weight and class_weight must leave at least one row with a positive weight")
+    if not total <= MAX_WEIGHT:
+        raise ValueError(
+            f"sample_weight times class_weight must sum to at most {MAX_WEIGHT:.3g}, got {total:.3g}: a weight is a "
+            "number of copies of a row; divide all weights by a constant"
+        )
+    found = np.unique(y[keep] if classes is None else np.asarray(classes))
+    rows = TrainingRows(X[keep], encode(y[keep], found), weight[keep])
+    return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None))
+
+
+def check_two_classes(classes: NDArray[Any]) -> None:
+    """Raise ValueError for a single class."""
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least two classes, got one class: {classes[0]!r}")
+
+
+def allow_overflow() -> np.errstate:
+    """Silence overflow: scikit-learn tests for NaN and infinity by a sum, which finite numbers may overflow."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def draw_seed(random_state: Any) -> int:
-    """A seed from anything that scikit-learn takes for `random_state`."""
+    """Return a seed from anything that scikit-learn accepts as `random_state`."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError:
-        raise ValueError(f"random_state={random_state!r} cannot be used; "
-                         "None, an int in [0, 2**32) or a numpy RandomState is needed") from None  # fmt: skip
+        raise ValueError(
+            f"random_state must be None, an int in [0, 2**32) or a numpy RandomState, got {random_state!r}"
+        ) from None
 
 
-def class_weights(class_weight: Any, y: NDArray[Any]) -> Array:
-    """The weight that each row has for its label."""
-    if not (class_weight is None or isinstance(class_weight, (str, dict))):
-        raise TypeError(f"class_weight={class_weight!r} cannot be used; 'balanced', a dict or None is needed")
-    weight = compute_sample_weight(class_weight, y)
+def class_weights(class_weight: ClassWeight, y: NDArray[Any]) -> Array:
+    """Return the class weight of each row."""
+    if not (class_weight is None or isinstance(class_weight, str | dict)):
+        raise TypeError(f"class_weight must be 'balanced', a dict or None, got {class_weight!r}")
+    weight: Array = compute_sample_weight(class_weight, y)
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ValueError(f"class_weight={class_weight!r} gives a row the weight {weight.min()}; "
-                         "finite numbers at or above 0 are needed")  # fmt: skip
+        raise ValueError(
+            f"class_weight must give finite weights at or above 0, got {class_weight!r}, which gives {weight.min()}"
+        )
     return weight
 
 
-def weights_of_classes(class_weight: Any, classes: NDArray[Any], counts: NDArray[np.int64]) -> Array:
-    """The weight of a row of each class, where so many rows of each are known of."""
+def weights_by_class(class_weight: ClassWeight, classes: NDArray[Any], counts: NDArray[np.int64]) -> Array:
+    """Return the weight of a row of each class, given the number of rows of each."""
     if isinstance(class_weight, str) and class_weight == "balanced":
-        return counts.sum() / (len(classes) * counts.clip(min=1).astype(np.float64))
+        return np.asarray(counts.sum() / (len(classes) * counts.clip(min=1).astype(np.float64)))
     return class_weights(class_weight, classes)
 
 
 def encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels as places in `classes`, which is sorted."""
-    place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    unknown = classes[place] != y
+    """Return labels as indices into `classes`, which is sorted."""
+    index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    unknown = classes[index] != y
     if unknown.any():
-        raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not among classes={classes!r}")
-    return place.astype(np.int64)
+        raise ValueError(f"y must hold labels in classes={classes!r}, got {y[unknown][0]!r}")
+    return index.astype(np.int64)
 
 
-def merge_equal_rows(rows: Rows) -> Rows:
-    """Equal rows with equal labels become one row of their joint weight, in an order of its own.
+def merge_equal_rows(rows: TrainingRows) -> TrainingRows:
+    """Merge equal rows with equal labels into one row of their total weight, in sorted order.
 
     So copies and weights, and rows in any order, give the same fit to the last bit. Large sets are left as they are.
     """
     if len(rows.X) > MERGE_ROWS:
         return rows
     table = np.column_stack([rows.X, rows.y])
-    distinct, place = np.unique(table, axis=0, return_inverse=True)
-    weight = np.bincount(place.ravel(), weights=rows.weight).astype(np.float64)
-    return Rows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)
+    distinct, index = np.unique(table, axis=0, return_inverse=True)
+    weight = np.bincount(index.ravel(), weights=rows.weight).astype(np.float64)
+    return TrainingRows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)

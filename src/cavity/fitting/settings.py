@@ -1,21 +1,26 @@
-"""The constructor arguments: what each may be, and the training plan they amount to. No mathematics, no data."""
+"""Settings: the arguments of the classifier, checked and typed, and the plan of a fit that follows from them."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimizer, Plan
 
+LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
+
 # How these were chosen: docs/defaults.md.
-PRIORS: dict[str, Any] = {
+PRIORS: Mapping[str, LogPrior] = {
     "lengthscale": (None, 2.0, math.inf),
     "relevance": 0.5,
     "spread": 0.3,
@@ -25,44 +30,107 @@ PRIORS: dict[str, Any] = {
 POOLED = ("relevance", "spread")
 FULL_BATCH_ROWS = 2000
 FOLDS = 3  # of cross-fitting, for calibration
-HELD_OUT = 20  # where rows are many, one in so many is for calibration,
-LEAST_HELD_OUT, MOST_HELD_OUT = 500, 5000  # but no fewer and no more than this: fewer say too little,
-LARGEST_SHARE = 5  # and never more than one in so many: the model would miss them
+HELD_OUT_FRACTION = 20  # with mini-batches, one row in 20 is held out for calibration,
+LEAST_HELD_OUT, MOST_HELD_OUT = 500, 5000  # but no fewer and no more than this,
+LARGEST_FRACTION = 5  # and never more than one in 5, which the model would miss
 EPOCHS = 250
-LBFGS_EPOCHS = 50  # each an iteration
+LBFGS_EPOCHS = 50  # iterations
+INFERENCE_SWEEPS = 5000  # where only q(u) is inferred
 BATCH_SIZE = 500
-STEPS = 2000  # of mini-batch training, where the number of epochs is left to us
+STEPS = 2000  # of mini-batch training with max_epochs="auto"
 RATE, BATCH_RATE = 0.05, 0.02
 DAMPING = {"ep": 0.5, "sep": 0.5, "gfitc": 0.5, "vi": 0.25}
 BATCH_DAMPING = {"ep": 1.0, "sep": 1.0, "vi": 0.03}
-LEAST_DAMPING = 0.002  # of VI: a step this long for each batch's share of the rows, but no less
+LEAST_VI_DAMPING = 0.002
 PAPER_STEPS = {"ep": 249, "sep": 249, "gfitc": 250, "vi": 250}
 PAPER_MEMORY = 5  # of L-BFGS
 PAPER_RATE, PAPER_BATCH_RATE = 0.01, 0.001
 
 
-def check_arguments(params: dict[str, Any]) -> None:
-    """Raise a ValueError or TypeError that names the first argument that cannot be used."""
-    for name, (is_valid, accepted) in _RULES.items():
-        if not is_valid(params[name]):
-            raise ValueError(f"{name}={params[name]!r} cannot be used; {name} must be {accepted}")
-    if params["kernel"] is not None and not isinstance(params["kernel"], Kernel):
-        raise TypeError(f"kernel={params['kernel']!r} is a {type(params['kernel']).__name__}; "
-                        "a cavity.kernels.Kernel or None is needed")  # fmt: skip
-    has_batches = params["batch_size"] not in (None, "auto")
-    if params["method"] == "gfitc" and has_batches:
-        raise ValueError(
-            f"batch_size={params['batch_size']} cannot be used with method='gfitc': with u integrated out its log Z is "
-            "no sum over rows, so a batch has no share of it; use batch_size=None, or method='sep' for mini-batches"
-        )
-    if _waits(params) and has_batches:
-        raise ValueError("updates='outer' waits for q to converge on all rows; it needs batch_size=None")
-    if params["optimizer"] == "lbfgs" and not _waits(params):
-        raise ValueError("optimizer='lbfgs' needs the objective at the best q; use updates='outer' with it")
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `GPClassifier`, which documents them. Creating one checks all of them.
+
+    Raises:
+        ValueError, TypeError: naming the first argument that is not accepted, its value and what is.
+    """
+
+    method: str
+    kernel: Kernel | None
+    noise: ArrayLike | None
+    n_inducing: int | float
+    inducing_points: ArrayLike | None
+    init: str
+    share_kernel: bool
+    share_inducing: bool
+    learn_kernel: bool
+    learn_inducing: bool
+    priors: str | Mapping[str, LogPrior] | None
+    scaling: str | None
+    calibrate: bool | int | str
+    class_weight: str | Mapping[Any, float] | None
+    batch_size: int | str | None
+    max_epochs: int | str
+    max_seconds: float | None
+    tol: float
+    optimizer: str
+    learning_rate: float | None
+    damping: float | None
+    updates: str
+    device: str
+    dtype: str
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    random_state: int | np.random.RandomState | None
+    verbose: int
+
+    def __post_init__(self) -> None:
+        for name, (is_valid, accepted) in _RULES.items():
+            value = getattr(self, name)
+            if not is_valid(value):
+                raise ValueError(f"{name} must be {accepted}, got {value!r}")
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise TypeError(f"kernel must be a cavity.kernels.Kernel or None, got {self.kernel!r}")
+        has_batches = self.batch_size not in (None, "auto")
+        if self.method == "gfitc" and has_batches:
+            raise ValueError(
+                f"method='gfitc' needs batch_size=None, got {self.batch_size}: its log Z is not a sum over rows, so it "
+                "has no mini-batches; use method='sep' for these"
+            )
+        if self.converges_first and has_batches:
+            raise ValueError(
+                f"updates='outer' needs batch_size=None, got {self.batch_size}: q converges on all rows first"
+            )
+        if self.optimizer == "lbfgs" and not self.converges_first:
+            raise ValueError("optimizer='lbfgs' needs updates='outer': it evaluates the objective at the converged q")
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is more to learn than q(u)."""
+        return self.learn_kernel or self.learn_inducing
+
+    @property
+    def converges_first(self) -> bool:
+        """Whether q converges before every step of the hyper-parameters."""
+        return self.updates == "outer" or self.method == "gfitc"
+
+    @property
+    def log_priors(self) -> Mapping[str, LogPrior]:
+        """The priors on hyper-parameters as a mapping."""
+        if self.priors is None:
+            return {}
+        return PRIORS if isinstance(self.priors, str) else self.priors
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the arguments by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-class Start(NamedTuple):
-    """Start values where the user gave none; the length-scale as a multiple and a power of the median distance."""
+class InitialValues(NamedTuple):
+    """Initial hyper-parameters where the user gave none.
+
+    The length-scale is `lengthscale` times the median distance of rows to the power of `power`.
+    """
 
     variance: float
     noise: float
@@ -70,149 +138,158 @@ class Start(NamedTuple):
     power: float
 
 
-START = Start(variance=10.0, noise=0.01, lengthscale=1.0, power=1.0)
+START = InitialValues(variance=10.0, noise=0.01, lengthscale=1.0, power=1.0)
 BATCH_START = START._replace(lengthscale=0.5)  # many rows show finer detail
-PAPER_START = Start(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
+PAPER_START = InitialValues(variance=1.0, noise=1.0, lengthscale=1.0, power=0.5)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What is left of the arguments once the size of the data is known.
+class FitPlan:
+    """The settings with everything that "auto" and None leave open resolved for a number of rows.
 
-    `climbs`: whether the paper has L-BFGS for the method on all rows, rather than its adaptive rates. For calibration,
-    `folds`: of cross-fitting; `n_held_out`: rows that are not learned from; both 0 for none.
+    Attributes:
+        settings: the arguments.
+        method: "ep", "sep", "gfitc" or "vi".
+        training: the plan of the training loop.
+        optimizer: "adam", "lbfgs" or "paper".
+        learning_rate: of the optimizer.
+        initial: initial hyper-parameters.
+        n_rows, n_inducing: N and M.
+        folds: of cross-fitting for calibration; 0 for none.
+        n_held_out: rows held out of mini-batch training for calibration; 0 for none.
     """
 
-    name: str
-    method: Method
-    plan: Plan
+    settings: Settings
+    method: str
+    training: Plan
     optimizer: str
-    climbs: bool
     learning_rate: float
-    start: Start
+    initial: InitialValues
     n_rows: int
     n_inducing: int
     folds: int
     n_held_out: int
 
+    @property
+    def is_full_batch(self) -> bool:
+        """Whether every step uses all rows."""
+        return self.training.batch_size is None
 
-def make_plan(params: dict[str, Any], n_rows: int, seed: int, workers: Workers = SINGLE_PROCESS) -> Choice:
-    """Fill in everything that "auto" and None leave open."""
-    learns = params["learn_kernel"] or params["learn_inducing"]
-    batch_size = _batch_size(params, n_rows)
-    is_full, is_paper = batch_size is None, params["optimizer"] == "paper"
-    method = params["method"]
-    if method == "auto":
-        method = "ep" if is_full else "sep"
-    folds, n_held_out = _calibration(params, n_rows, is_full, learns)
-    plan = Plan(
-        updates="outer" if _waits(params) else params["updates"],
+    def inference(self, workers: Workers = SINGLE_PROCESS) -> Method:
+        """Return the inference method."""
+        if self.method == "vi" and self.optimizer == "paper":
+            return PlainVI(workers)
+        return METHODS[self.method](workers)
+
+    def lbfgs(self, model: Model) -> LBFGS | None:
+        """Return the settings of L-BFGS if the plan uses it.
+
+        A unit of the authors' log(1/ℓ²) is half a unit of log ℓ.
+        """
+        if self.optimizer == "lbfgs":
+            return LBFGS(model.spread({}, 1.0))
+        if self.optimizer == "paper" and self.method in ("gfitc", "vi") and self.is_full_batch:
+            return LBFGS(model.spread({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
+        return None
+
+    def stepwise_optimizer(self, model: Model, weight: float) -> Optimizer:
+        """Return the optimizer that makes one step at a time, for an objective summed over rows of this total weight.
+
+        The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
+        """
+        rate, is_paper = self.learning_rate, self.optimizer == "paper"
+        if is_paper and self.is_full_batch:
+            scale = model.spread({"lengthscale": 0.25}, 1.0)
+            return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
+        return Adam(rate, not is_paper, max(weight, 1.0))
+
+
+def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
+    """Resolve everything that "auto" and None leave open."""
+    s, is_paper = settings, settings.optimizer == "paper"
+    batch_size = _batch_size(s, n_rows)
+    is_full = batch_size is None
+    method = s.method if s.method != "auto" else "ep" if is_full else "sep"
+    optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
+    folds, n_held_out = _calibration(s, n_rows, is_full)
+    training = Plan(
+        updates="outer" if s.converges_first else s.updates,
         batch_size=batch_size,
-        max_epochs=_max_epochs(params, n_rows, batch_size),
-        max_seconds=params["max_seconds"] and params["max_seconds"] / (1 + folds),
-        tol=params["tol"],
-        damping=params["damping"] or _damping(method, n_rows, batch_size),
+        max_epochs=_max_epochs(s, n_rows, batch_size),
+        max_seconds=s.max_seconds and s.max_seconds / (1 + folds),
+        tol=s.tol,
+        damping=s.damping or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
-        sweep_tol=1e-4 if learns else min(1e-10, max(params["tol"], 1e-12)),
-        final_sweeps=0 if is_paper or not is_full or not learns else 50,
+        sweep_tol=1e-4 if s.learns else min(1e-10, max(s.tol, 1e-12)),
+        final_sweeps=0 if is_paper or not is_full or not s.learns else 50,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
-    start = PAPER_START if params["init"] == "paper" else START if is_full else BATCH_START
-    rate = params["learning_rate"] or rates[0 if is_full else 1]
-    optimizer = params["optimizer"]
-    if optimizer == "auto":
-        optimizer = "lbfgs" if _waits(params) else "adam"
-    inference = PlainVI(workers) if method == "vi" and is_paper else METHODS[method](workers)
-    climbs, n_inducing = method in ("gfitc", "vi"), inducing_count(params["n_inducing"], n_rows)
-    return Choice(method, inference, plan, optimizer, climbs, rate, start, n_rows, n_inducing, folds, n_held_out)
-
-
-def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
-    """VI's natural gradient is a batch's guess at that of all rows: the smaller the batch, the less of it to take."""
-    if batch_size is None:
-        return DAMPING[method]
-    largest = BATCH_DAMPING[method]
-    return largest if method != "vi" else min(largest, max(batch_size / n_rows, LEAST_DAMPING))
-
-
-def _calibration(params: dict[str, Any], n_rows: int, is_full: bool, learns: bool) -> tuple[int, int]:
-    """Folds of cross-fitting, or where rows are many the number held out; neither where q(u) is all there is to learn.
-
-    A few thousand rows say all about one number, and many rows do not miss them: no second fit is needed.
-    """
-    asked = params["calibrate"]
-    if asked is False or (asked == "auto" and not learns):
-        return 0, 0
-    if asked is True or asked == "auto":
-        return (FOLDS, 0) if is_full else (0, _held_out(n_rows))
-    return int(asked), 0
-
-
-def _held_out(n_rows: int) -> int:
-    return min(max(n_rows // HELD_OUT, LEAST_HELD_OUT), MOST_HELD_OUT, n_rows // LARGEST_SHARE)
-
-
-def _waits(params: dict[str, Any]) -> bool:
-    """Whether q converges before every step of the hyper-parameters."""
-    return params["updates"] == "outer" or params["method"] == "gfitc"
-
-
-def make_lbfgs(choice: Choice, model: Model) -> LBFGS | None:
-    """How to run L-BFGS, where the plan is for it; a unit of the authors' log(1/ℓ²) is half a unit of log ℓ."""
-    if choice.optimizer == "lbfgs":
-        return LBFGS(model.spread({}, 1.0))
-    if choice.optimizer == "paper" and choice.climbs and choice.plan.batch_size is None:
-        return LBFGS(model.spread({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
-    return None
-
-
-def make_optimizer(choice: Choice, model: Model, n_rows: float) -> Optimizer:
-    """The optimizer that makes one step at a time on an objective summed over so many rows.
-
-    The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
-    """
-    rate, is_paper = choice.learning_rate, choice.optimizer == "paper"
-    if is_paper and choice.plan.batch_size is None:
-        scale = model.spread({"lengthscale": 0.25}, 1.0)
-        return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
-    return Adam(rate, not is_paper, max(n_rows, 1.0))
-
-
-def prior_spec(priors: Any) -> dict[str, Any]:
-    """The dictionary that `priors` stands for."""
-    if priors is None:
-        return {}
-    return PRIORS if isinstance(priors, str) else priors
-
-
-def _batch_size(params: dict[str, Any], n_rows: int) -> int | None:
-    size = params["batch_size"]
-    if size == "auto":
-        size = None if n_rows <= FULL_BATCH_ROWS or _waits(params) else BATCH_SIZE
-    return None if size is None or size >= n_rows else int(size)
-
-
-def _max_epochs(params: dict[str, Any], n_rows: int, batch_size: int | None) -> int:
-    if params["max_epochs"] != "auto":
-        return int(params["max_epochs"])
-    if not (params["learn_kernel"] or params["learn_inducing"]):
-        return 5000
-    if batch_size is None:
-        return LBFGS_EPOCHS if _waits(params) and params["optimizer"] in ("auto", "lbfgs") else EPOCHS
-    return max(1, math.ceil(STEPS * batch_size / n_rows))
+    return FitPlan(
+        settings=s,
+        method=method,
+        training=training,
+        optimizer=optimizer,
+        learning_rate=s.learning_rate or rates[0 if is_full else 1],
+        initial=PAPER_START if s.init == "paper" else START if is_full else BATCH_START,
+        n_rows=n_rows,
+        n_inducing=inducing_count(s.n_inducing, n_rows),
+        folds=folds,
+        n_held_out=n_held_out,
+    )
 
 
 def inducing_count(n_inducing: int | float, n_rows: int) -> int:
-    """M: a number as it is, a share of the rows rounded to the nearest, at least one."""
+    """Return M: an int as it is, a fraction of the rows rounded to the nearest int, at least 1."""
     return int(n_inducing) if _is_int(n_inducing) else max(1, round(float(n_inducing) * n_rows))
 
 
-def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
+def _batch_size(s: Settings, n_rows: int) -> int | None:
+    size = s.batch_size
+    if size == "auto":
+        size = None if n_rows <= FULL_BATCH_ROWS or s.converges_first else BATCH_SIZE
+    return None if size is None or int(size) >= n_rows else int(size)
+
+
+def _max_epochs(s: Settings, n_rows: int, batch_size: int | None) -> int:
+    if s.max_epochs != "auto":
+        return int(s.max_epochs)
+    if not s.learns:
+        return INFERENCE_SWEEPS
+    if batch_size is None:
+        return LBFGS_EPOCHS if s.converges_first and s.optimizer in ("auto", "lbfgs") else EPOCHS
+    return max(1, math.ceil(STEPS * batch_size / n_rows))
+
+
+def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
+    if batch_size is None:
+        return DAMPING[method]
+    if method == "vi":  # a natural gradient estimated from a batch: the smaller the batch, the shorter the step
+        return min(BATCH_DAMPING["vi"], max(batch_size / n_rows, LEAST_VI_DAMPING))
+    return BATCH_DAMPING[method]
+
+
+def _calibration(s: Settings, n_rows: int, is_full: bool) -> tuple[int, int]:
+    """Return the folds of cross-fitting and the rows held out; both 0 where only q(u) is inferred.
+
+    With mini-batches a few thousand held-out rows determine the sharpness, and training does not miss them.
+    """
+    if s.calibrate is False or (s.calibrate == "auto" and not s.learns):
+        return 0, 0
+    if s.calibrate is True or s.calibrate == "auto":
+        held_out = min(max(n_rows // HELD_OUT_FRACTION, LEAST_HELD_OUT), MOST_HELD_OUT, n_rows // LARGEST_FRACTION)
+        return (FOLDS, 0) if is_full else (0, held_out)
+    return int(s.calibrate), 0
+
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _one_of(*values: Any) -> Rule:
     return (lambda v: any(v is a or (isinstance(v, str) and v == a) for a in values)), f"one of {list(values)}"
 
 
-def _is_int(v: Any) -> bool:
+def _is_int(v: object) -> bool:
     return not isinstance(v, bool) and isinstance(v, Integral)
 
 
@@ -220,54 +297,20 @@ def _is_real(v: Any) -> bool:
     return not isinstance(v, bool) and isinstance(v, Real) and math.isfinite(v)
 
 
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "method": _one_of("auto", *METHODS),
-    "n_inducing": (
-        lambda v: (_is_int(v) and v >= 1) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
-        "a positive int, or a float in (0, 1]: a share of the training rows",
-    ),
-    "init": _one_of("kmeans", "kmeans-per-class", "random", "paper"),
-    "share_kernel": _one_of(True, False),
-    "share_inducing": _one_of(True, False),
-    "learn_kernel": _one_of(True, False),
-    "learn_inducing": _one_of(True, False),
-    "priors": (
-        lambda v: v is None or (isinstance(v, str) and v == "default") or _is_prior_dict(v),
-        "'default', None, or a dict: 'lengthscale', 'variance', 'noise' to (median, sd of the log), "
-        "'relevance' and 'spread' to an sd",
-    ),
-    "scaling": _one_of(None, "standard", "quantile", "auto"),
-    "calibrate": (
-        lambda v: isinstance(v, bool) or (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 2),
-        "'auto', True, False or a number of folds, at least 2",
-    ),
-    "batch_size": (
-        lambda v: v is None or (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 1),
-        "'auto', None (all rows) or a positive int",
-    ),
-    "max_epochs": (
-        lambda v: (isinstance(v, str) and v == "auto") or (_is_int(v) and v >= 1),
-        "'auto' or a positive int",
-    ),
-    "max_seconds": (lambda v: v is None or (_is_real(v) and v > 0), "None or a positive number"),
-    "tol": (lambda v: _is_real(v) and v >= 0, "a number at or above 0"),
-    "optimizer": _one_of("auto", "adam", "paper", "lbfgs"),
-    "learning_rate": (lambda v: v is None or (_is_real(v) and v > 0), "None or a positive number"),
-    "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
-    "updates": _one_of("inner", "inner-exact", "outer"),
-    "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
-    "dtype": _one_of("float64", "float32"),
-    "checkpoint": (
-        lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),
-        "None or the name of a folder",
-    ),
-    "checkpoint_seconds": (lambda v: _is_real(v) and v >= 0, "a number of seconds, at or above 0"),
-    "verbose": (lambda v: isinstance(v, (bool, Integral)), "0 (silent), 1 (a progress bar) or 2 (a line an epoch)"),
-}
+def _is_positive(v: Any) -> bool:
+    return _is_real(v) and v > 0
+
+
+def _is_count(v: Any) -> bool:
+    return _is_int(v) and v >= 1
+
+
+def _is_auto(v: object) -> bool:
+    return isinstance(v, str) and v == "auto"
 
 
 def _is_prior_dict(v: Any) -> bool:
-    if not isinstance(v, dict) or not set(v) <= set(PRIORS):
+    if not isinstance(v, Mapping) or not set(v) <= set(PRIORS):
         return False
     return all(_is_sd(entry) if name in POOLED else _is_prior(entry) for name, entry in v.items())
 
@@ -276,8 +319,48 @@ def _is_prior(entry: Any) -> bool:
     if not isinstance(entry, tuple) or len(entry) not in (2, 3):
         return False
     median, *sds = entry
-    return (median is None or (_is_real(median) and median > 0)) and all(map(_is_sd, sds))
+    return (median is None or _is_positive(median)) and all(map(_is_sd, sds))
 
 
 def _is_sd(v: Any) -> bool:
     return not isinstance(v, bool) and isinstance(v, Real) and float(v) > 0
+
+
+_RULES: dict[str, Rule] = {
+    "method": _one_of("auto", *METHODS),
+    "n_inducing": (
+        lambda v: _is_count(v) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
+        "a positive int, or a float in (0, 1] for a fraction of the training rows",
+    ),
+    "init": _one_of("kmeans", "kmeans-per-class", "random", "paper"),
+    "share_kernel": _one_of(True, False),
+    "share_inducing": _one_of(True, False),
+    "learn_kernel": _one_of(True, False),
+    "learn_inducing": _one_of(True, False),
+    "priors": (
+        lambda v: v is None or (isinstance(v, str) and v == "default") or _is_prior_dict(v),
+        "'default', None, or a dict that maps 'lengthscale', 'variance', 'noise' to (median, sd of the log) and "
+        "'relevance', 'spread' to an sd",
+    ),
+    "scaling": _one_of(None, "standard", "quantile", "auto"),
+    "calibrate": (
+        lambda v: isinstance(v, bool) or _is_auto(v) or (_is_int(v) and v >= 2),
+        "'auto', True, False or a number of folds, at least 2",
+    ),
+    "batch_size": (lambda v: v is None or _is_auto(v) or _is_count(v), "'auto', None (all rows) or a positive int"),
+    "max_epochs": (lambda v: _is_auto(v) or _is_count(v), "'auto' or a positive int"),
+    "max_seconds": (lambda v: v is None or _is_positive(v), "None or a positive number"),
+    "tol": (lambda v: _is_real(v) and v >= 0, "a number at or above 0"),
+    "optimizer": _one_of("auto", "adam", "paper", "lbfgs"),
+    "learning_rate": (lambda v: v is None or _is_positive(v), "None or a positive number"),
+    "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
+    "updates": _one_of("inner", "inner-exact", "outer"),
+    "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
+    "dtype": _one_of("float64", "float32"),
+    "checkpoint": (
+        lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),
+        "None or the path of a folder",
+    ),
+    "checkpoint_seconds": (lambda v: _is_real(v) and v >= 0, "a number of seconds at or above 0"),
+    "verbose": (lambda v: isinstance(v, bool | Integral), "0 (silent), 1 (a progress bar) or 2 (a line per epoch)"),
+}

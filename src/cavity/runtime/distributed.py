@@ -1,7 +1,7 @@
-"""The processes that train one model together, or a single one: sums, exchange, and keeping in touch.
+"""Communication between distributed workers.
 
-Every rank holds the same model and its own rows. What is a sum over rows is added up here; all else is computed
-everywhere alike. A single process pays nothing for any of it.
+Every worker holds the same model and its own rows. Sums over rows are added up here; everything else is computed
+identically on each worker. A single process pays nothing for any of it.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(seconds=45)  # for a rank that says nothing; one that has died is noticed at once
-IN_TOUCH = 5.0  # seconds between signs of life where workers work apart
+TIMEOUT = timedelta(seconds=45)  # for a silent worker; one that has died is noticed at once
+KEEPALIVE_SECONDS = 5.0  # between messages where workers have different amounts of work
 
 
 class Workers:
-    """A single process."""
+    """The interface, and a single process."""
 
     rank, size = 0, 1
-    neighbors = 1  # on this machine, itself among them
+    neighbors = 1  # workers on this machine, itself included
 
     def sum(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """The parts, each added up over all workers, by one message."""
+        """Add each part up over all workers, in one message."""
         return parts
 
     def most(self, values: Tensor) -> Tensor:
-        """The largest of all workers' values, entry by entry."""
+        """Return the elementwise maximum over all workers."""
         return values
 
     def largest(self, value: float) -> float:
-        """The largest of all workers' numbers."""
+        """Return the maximum of a number over all workers."""
         return value
 
     def gather(self, value: Any) -> list[Any]:
-        """What every rank has, in the order of workers; for small things that can be pickled."""
+        """Return the values of all workers in the order of ranks; for small picklable objects."""
         return [value]
 
     def same(self, value: T) -> T:
-        """What the first rank has."""
+        """Return the value of the first worker."""
         return value
 
     def in_touch(self, work: Iterable[T]) -> Iterator[T]:
-        """The items of `work`, of which workers may have very different numbers; ends when all workers are done."""
+        """Yield the items of `work`, of which workers may have different numbers; end when all workers are done."""
         return iter(work)
 
 
@@ -68,9 +68,8 @@ class DistributedWorkers(Workers):
     def sum(self, *parts: Tensor) -> tuple[Tensor, ...]:
         buffer = torch.cat([part.reshape(-1) for part in parts])
         dist.all_reduce(buffer)
-        return tuple(
-            x.view(part.shape) for x, part in zip(buffer.split([p.numel() for p in parts]), parts, strict=True)
-        )
+        sizes = [part.numel() for part in parts]
+        return tuple(x.view(part.shape) for x, part in zip(torch.split(buffer, sizes), parts, strict=True))
 
     def most(self, values: Tensor) -> Tensor:
         values = values.clone()
@@ -94,10 +93,10 @@ class DistributedWorkers(Workers):
         last = time.monotonic()
         for item in work:
             yield item
-            if time.monotonic() - last > IN_TOUCH:
+            if time.monotonic() - last > KEEPALIVE_SECONDS:
                 self.gather(True)
                 last = time.monotonic()
-        while any(self.gather(False)):  # some rank is still at work
+        while any(self.gather(False)):  # some worker still has items
             pass
 
 
@@ -105,9 +104,9 @@ SINGLE_PROCESS = Workers()
 
 
 def current_workers() -> Workers:
-    """The workers that torchrun, or whatever sets its variables, has started; one process where nothing has.
+    """Return the workers that torchrun, or another launcher that sets its variables, has started; else one process.
 
-    Uses a process group that exists already; otherwise joins one, over NCCL where each rank has a GPU, else over gloo.
+    Uses an existing process group; otherwise joins one, over NCCL if each worker has a GPU, else over gloo.
     """
     if not dist.is_available() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return SINGLE_PROCESS
@@ -117,21 +116,21 @@ def current_workers() -> Workers:
 
 
 def _join() -> None:
-    """Become one of the workers. A restart finds the addresses of the dead in the store, unless it has its own part."""
+    """Join the process group; a restart gets a store prefix of its own, free of addresses of dead processes."""
     has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
     if has_gpus:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
     store = PrefixStore(f"cavity-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"  # NCCL for what lies on a GPU, gloo for the rest
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"  # NCCL for tensors on a GPU, gloo for the rest
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     atexit.register(_leave)
 
 
 def _leave() -> None:
-    """Take leave before the interpreter is taken apart: a thread of the group that outlives it can abort the process.
+    """Destroy the process group before the interpreter ends: a thread that outlives it can abort the process.
 
-    After an error others may be waiting for us, and taking leave might be waiting for them.
+    After an error other workers may be waiting for this one, and destroying the group might wait for them.
     """
     if dist.is_initialized() and not hasattr(sys, "last_value"):
         dist.destroy_process_group()

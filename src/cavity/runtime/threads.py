@@ -1,4 +1,4 @@
-"""Threads and the memory allocator, set for the time of a fit."""
+"""Threads and memory allocator settings for the time of a fit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ LARGEST_HEAP_BLOCK, KEPT_BYTES = 2**25, 2**30  # glibc allows no larger block on
 
 
 @contextmanager
-def threads_for(work: int) -> Iterator[None]:
-    """One thread where a step is small: starting more costs more than it saves, far more on a busy machine."""
+def limit_threads(work: int) -> Iterator[None]:
+    """Use one thread where a step is small: starting more costs more than it saves, far more on a busy machine.
+
+    Args:
+        work: entries of the largest block of a step.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1 if work < WORK_PER_THREAD else before)
     try:
@@ -26,10 +30,10 @@ def threads_for(work: int) -> Iterator[None]:
 
 
 @contextmanager
-def kept_memory() -> Iterator[None]:
-    """What one step frees the next one gets, with no page fault between: a quarter of the time of small steps.
+def keep_freed_memory() -> Iterator[None]:
+    """Keep memory that one step frees for the next, without page faults: a quarter of the time of small steps.
 
-    By default glibc hands free memory at the end of its heap back to the system. Elsewhere this does nothing.
+    By default glibc returns free memory at the end of its heap to the system. On other systems this does nothing.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is None or not hasattr(libc, "mallopt"):

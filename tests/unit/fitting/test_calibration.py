@@ -12,11 +12,10 @@ from sklearn.base import clone
 
 from cavity import GPClassifier
 from cavity.datasets import make_waveform
-from cavity.fitting import calibration
-from cavity.fitting.calibration import LOG_BOUND, HeldOut, best_sharpness, folds, held_out
-from cavity.fitting.fit import Fitting
-from cavity.fitting.rows import Rows, draw_seed, merge_equal_rows
-from cavity.fitting.settings import FOLDS, LARGEST_SHARE
+from cavity.fitting.calibration import LOG_BOUND, LOG_SD, HeldOut, best_sharpness, folds, predict_held_out
+from cavity.fitting.fit import Fit
+from cavity.fitting.rows import TrainingRows, draw_seed, merge_equal_rows
+from cavity.fitting.settings import FOLDS, LARGEST_FRACTION
 from cavity.gp import probabilities as predict
 from cavity.inference.vi import EPSILON
 from cavity.metrics import bins_of, by_confidence
@@ -132,7 +131,7 @@ def test_it_is_the_top_of_likelihood_times_prior():
 
     def log_joint(x):
         log_p = predict.log_p_of(np.exp(x) * part.mean, part.var, 0.0)[part.y, torch.arange(60)]
-        return float(log_p.sum()) - 0.5 * (x / calibration.LOG_SD) ** 2
+        return float(log_p.sum()) - 0.5 * (x / LOG_SD) ** 2
 
     found = np.log(best_sharpness([part]))
     grid = [*np.linspace(-LOG_BOUND, LOG_BOUND, 21), *(found + np.linspace(-0.02, 0.02, 9))]
@@ -160,7 +159,7 @@ def test_no_gain_leaves_it_at_one(monkeypatch):
     class Astray:
         x, fun = 1.9, 1e9
 
-    monkeypatch.setattr(calibration, "minimize_scalar", lambda *args, **kwargs: Astray)
+    monkeypatch.setattr("scipy.optimize.minimize_scalar", lambda *args, **kwargs: Astray)
     assert best_sharpness([part]) == 1.0
 
 
@@ -168,7 +167,9 @@ def test_held_out_rows_are_described_by_the_model(fitted):
     """Means, variances and ε are those that predictions are made of; labels and weights come along."""
     model, X, y = fitted
     weight = np.linspace(0.5, 2.0, 20)
-    found = held_out(model.posterior_, torch.from_numpy(model._scaler.transform(X[:20])), Rows(X[:20], y[:20], weight))
+    found = predict_held_out(
+        model.posterior_, torch.from_numpy(model._scaler.transform(X[:20])), TrainingRows(X[:20], y[:20], weight)
+    )
     for part, expected in zip((found.mean, found.var), model.latent(X[:20]), strict=True):
         np.testing.assert_array_equal(part.mT, expected)
     assert (found.y.tolist(), found.epsilon) == (y[:20].tolist(), 0.0)
@@ -250,13 +251,15 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     """The fit is that of the other rows alone, and the sharpness the best for those held out."""
     X, y = rows
     model = classifier(batch_size=30).fit(X, y)
-    count = len(X) // LARGEST_SHARE
-    merged = merge_equal_rows(Rows(X, np.searchsorted(model.classes_, y), np.ones(len(X))))
+    count = len(X) // LARGEST_FRACTION
+    merged = merge_equal_rows(TrainingRows(X, np.searchsorted(model.classes_, y), np.ones(len(X))))
     learn, hold = next(folds(merged.y, -(-len(merged.y) // count), draw_seed(0)))
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
     rest.fit(merged.X[learn], model.classes_[merged.y[learn]])
     np.testing.assert_allclose(model.noise_, rest.noise_, rtol=1e-9)
-    part = held_out(rest.posterior_, torch.from_numpy(rest._scaler.transform(merged.X[hold])), merged.take(hold))
+    part = predict_held_out(
+        rest.posterior_, torch.from_numpy(rest._scaler.transform(merged.X[hold])), merged.take(hold)
+    )
     assert model.sharpness_ == pytest.approx(best_sharpness([part]), rel=1e-6)
 
 
@@ -358,7 +361,7 @@ def test_q_on_another_device_is_as_sharp(fitted):
 
 
 def test_a_fold_that_cannot_be_trained_leaves_sharpness_at_one_and_a_note(rows, monkeypatch):
-    train, calls = Fitting._of_rows, []
+    train, calls = Fit._train_rows, []
 
     def broken(self, *args, **kwargs):
         calls.append(1)
@@ -366,7 +369,7 @@ def test_a_fold_that_cannot_be_trained_leaves_sharpness_at_one_and_a_note(rows, 
             raise TrainingError("made to fail")
         return train(self, *args, **kwargs)
 
-    monkeypatch.setattr(Fitting, "_of_rows", broken)
+    monkeypatch.setattr(Fit, "_train_rows", broken)
     model = classifier().fit(*rows)
     assert model.sharpness_ == 1.0
     assert len(calls) == 3
@@ -380,7 +383,7 @@ def test_errors_of_the_program_itself_are_not_swallowed(rows, monkeypatch):
     def broken(*args):
         raise KeyError("ours")
 
-    monkeypatch.setattr("cavity.fitting.fit.held_out", broken)
+    monkeypatch.setattr("cavity.fitting.fit.predict_held_out", broken)
     with pytest.raises(KeyError, match="ours"):
         classifier(max_epochs=1).fit(*rows)
 
@@ -405,13 +408,13 @@ def test_classes_of_a_single_row(method, y):
 
 def test_the_folds_get_the_scaling_that_was_chosen(rows, monkeypatch):
     """And no row held out has a say in its numbers."""
-    train, seen = Fitting._of_rows, []
+    train, seen = Fit._train_rows, []
 
     def watched(self, rows, scaling, *args, **kwargs):
         seen.append((len(rows.X), scaling))
         return train(self, rows, scaling, *args, **kwargs)
 
-    monkeypatch.setattr(Fitting, "_of_rows", watched)
+    monkeypatch.setattr(Fit, "_train_rows", watched)
     classifier(scaling="quantile", max_epochs=1).fit(*rows)
     assert seen == [(90, "quantile")] + [(60, "quantile")] * FOLDS
 
@@ -429,7 +432,7 @@ def test_a_bar_says_that_calibration_follows(rows, capfd):
 
 @pytest.mark.parametrize("value", [0, 1, -3, 2.5, "yes", None])
 def test_what_calibrate_may_not_be_is_named(rows, value):
-    with pytest.raises(ValueError, match=r"\bcalibrate="):
+    with pytest.raises(ValueError, match=r"calibrate must be"):
         classifier(calibrate=value).fit(*rows)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.fitting.rows import Rows, encode, merge_equal_rows
+from cavity.fitting.rows import TrainingRows, encode, merge_equal_rows
 from cavity.kernels import RBF
 
 
@@ -15,13 +15,13 @@ def test_labels_become_positions():
 
 @pytest.mark.parametrize("label", ["aaa", "bat", "dog"])
 def test_an_unknown_label_is_named(label):
-    with pytest.raises(ValueError, match=f"y holds the label .*{label}"):
+    with pytest.raises(ValueError, match=f"y must hold labels in classes=.*, got .*{label}"):
         encode(np.array(["ant", label]), np.array(["ant", "bee", "cat"]))
 
 
 def test_equal_rows_with_equal_labels_become_one():
     X = np.array([[1.0, 2.0], [0.0, 5.0], [1.0, 2.0], [1.0, 2.0]])
-    found = merge_equal_rows(Rows(X, np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 0.5, 4.0])))
+    found = merge_equal_rows(TrainingRows(X, np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 0.5, 4.0])))
     rows = [(*x, y, w) for x, y, w in zip(found.X.tolist(), found.y, found.weight, strict=True)]
     assert [(x[0], x[1], int(y), float(w)) for *x, y, w in rows] == [
         (0.0, 5.0, 1, 2.0), (1.0, 2.0, 0, 1.5), (1.0, 2.0, 1, 4.0)
@@ -31,7 +31,7 @@ def test_equal_rows_with_equal_labels_become_one():
 def test_merging_keeps_what_is_different_and_all_the_weight():
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 3, (60, 2)).astype(float), rng.integers(0, 2, 60)
-    found = merge_equal_rows(Rows(X, y, np.ones(60)))
+    found = merge_equal_rows(TrainingRows(X, y, np.ones(60)))
     assert found.weight.sum() == 60
     assert len(found.X) == len({(*x, k) for x, k in zip(X.tolist(), y.tolist(), strict=True)}) < 60
 
@@ -44,7 +44,9 @@ def test_merging_keeps_what_is_different_and_all_the_weight():
 )
 def test_inducing_points_of_the_wrong_shape_are_named(points):
     X, y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9) % 3
-    with pytest.raises(ValueError, match=r"inducing_points has shape .*\(M, 2\) or \(3, M, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"inducing_points must be finite .* \(M, 2\) or \(3, M, 2\), got"
+    ):
         GPClassifier(inducing_points=points).fit(X, y)
 
 

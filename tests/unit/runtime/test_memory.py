@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cavity.runtime.memory import available_bytes, of_groups
+from cavity.runtime.memory import available_bytes, cgroup_bytes
 
 
 def test_this_machine_has_some():
@@ -46,28 +46,28 @@ def groups(root, line, mount, by_path):
 class TestGroups:
     def test_the_limit_less_what_is_used(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {"a/b": version(1000, 300)})
-        assert of_groups(tmp_path) == 700
+        assert cgroup_bytes(tmp_path) == 700
 
     def test_cached_files_are_given_up(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {"a/b": version(1000, 300, inactive=100)})
-        assert of_groups(tmp_path) == 800
+        assert cgroup_bytes(tmp_path) == 800
 
     def test_a_group_above_may_be_tighter(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {"a/b": version(1000, 300), "a": version(900, 500)})
-        assert of_groups(tmp_path) == 400
+        assert cgroup_bytes(tmp_path) == 400
 
     def test_inside_a_container_the_mount_is_the_group(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {".": version(1000, 300)})
-        assert of_groups(tmp_path) == 700
+        assert cgroup_bytes(tmp_path) == 700
 
     def test_more_used_than_allowed_is_none_left(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {"a/b": version(1000, 1300)})
-        assert of_groups(tmp_path) == 0
+        assert cgroup_bytes(tmp_path) == 0
 
     def test_no_limit_is_no_number(self, tmp_path, line, mount, version):
         groups(tmp_path, line, mount, {"a/b": version("max", 300)})
-        assert of_groups(tmp_path) is None
+        assert cgroup_bytes(tmp_path) is None
 
 
 def test_without_groups_there_is_no_limit(tmp_path):
-    assert of_groups(tmp_path) is None
+    assert cgroup_bytes(tmp_path) is None

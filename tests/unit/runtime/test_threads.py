@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity.runtime import threads as module
-from cavity.runtime.threads import kept_memory, threads_for
+from cavity.runtime.threads import keep_freed_memory, limit_threads
 
 # --- Threads and memory ---
 
@@ -23,10 +23,10 @@ def threads():
 
 @pytest.mark.parametrize(("work", "expected"), [(module.WORK_PER_THREAD - 1, 1), (module.WORK_PER_THREAD, 2)])
 def test_small_steps_take_one_thread_and_leave_the_others_for_later(threads, work, expected):
-    with threads_for(work):
+    with limit_threads(work):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == threads
-    with pytest.raises(KeyError), threads_for(work):
+    with pytest.raises(KeyError), limit_threads(work):
         raise KeyError
     assert torch.get_num_threads() == threads
 
@@ -56,9 +56,9 @@ def test_memory_that_is_kept_can_be_used_and_given_back():
     """On this platform, one within another, and after an error."""
     expected = blocks()
     for _ in range(2):
-        with kept_memory(), kept_memory():
+        with keep_freed_memory(), keep_freed_memory():
             assert blocks() == expected
-        with pytest.raises(KeyError), kept_memory():
+        with pytest.raises(KeyError), keep_freed_memory():
             raise KeyError
         assert blocks() == expected
 
@@ -68,7 +68,7 @@ def test_memory_is_kept_within_and_trimmed_behind(monkeypatch):
     libc = Libc()
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
-    with kept_memory():
+    with keep_freed_memory():
         within = list(libc.asked)
     kept = ("mallopt", module.M_TRIM_THRESHOLD, module.KEPT_BYTES)
     assert set(within) == {kept, ("mallopt", module.M_MMAP_THRESHOLD, module.LARGEST_HEAP_BLOCK)}
@@ -77,7 +77,7 @@ def test_memory_is_kept_within_and_trimmed_behind(monkeypatch):
     assert threshold < module.KEPT_BYTES
     assert last == ("malloc_trim", 0)
     asked = list(libc.asked)
-    with pytest.raises(KeyError), kept_memory():
+    with pytest.raises(KeyError), keep_freed_memory():
         raise KeyError
     assert libc.asked == 2 * asked
 
@@ -87,8 +87,8 @@ def test_elsewhere_memory_is_left_to_the_system(monkeypatch, platform, missing):
     libc = Libc(*missing)
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
-    with kept_memory():
+    with keep_freed_memory():
         pass
-    with pytest.raises(KeyError), kept_memory():
+    with pytest.raises(KeyError), keep_freed_memory():
         raise KeyError
     assert libc.asked == []

@@ -10,17 +10,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from cavity import GPClassifier
 from cavity.bench.problems import Size, sparse_images
 from cavity.bench.steps import cavity_step
-from cavity.runtime.budget import FIXED, PASS_ELEMENTS, Settings, bytes_needed, check_budget, readable, step_cost
 from cavity.runtime.distributed import Workers
+from cavity.runtime.memory import FIXED, PASS_ELEMENTS, FitSize, bytes_needed, check_memory, readable, step_cost
 from cavity.training import loop
 from tests.live import Live
 
-LARGE = Settings("sep", 1000, 400, 20, 500, 200_000)
+LARGE = FitSize("sep", 1000, 400, 20, 500, 200_000)
 GB = 10**9
 
 
 def total(settings):
-    return bytes_needed(*settings).total
+    return bytes_needed(settings).total
 
 
 # --- Bytes ---
@@ -48,12 +48,12 @@ def test_a_fit_holds_what_was_said(method, batch, shared):
                          max_epochs=1, calibrate=False, tol=0.0, device="cpu", random_state=0)  # fmt: skip
     with Live() as live:
         model.fit(X, y)
-    needed = bytes_needed(method, C, M, D, batch or N, N, shared, shared, resident_rows=N).total - FIXED
+    needed = bytes_needed(FitSize(method, C, M, D, batch or N, N, shared, shared, resident_rows=N)).total - FIXED
     assert live.peak <= needed <= 3 * live.peak
 
 
 def test_the_total_is_that_of_the_parts():
-    needed = bytes_needed("ep", 10, 100, 20, 500, 10_000, resident_rows=10_000)
+    needed = bytes_needed(FitSize("ep", 10, 100, 20, 500, 10_000, resident_rows=10_000))
     assert needed.total == needed.rows + needed.sites + needed.q + needed.blocks + needed.theta + FIXED
     assert min(needed) > 0
 
@@ -64,40 +64,40 @@ def test_passes_are_as_large_as_training_makes_them():
 
 @pytest.mark.parametrize("method", ["sep", "ep", "vi"])
 def test_memory_is_linear_in_the_classes(method):
-    small, large = (total(Settings(method, C, 200, 20, 500, 100_000, True, True)) - FIXED for C in (1000, 4000))
+    small, large = (total(FitSize(method, C, 200, 20, 500, 100_000, True, True)) - FIXED for C in (1000, 4000))
     assert large == pytest.approx(4 * small, rel=0.02)
 
 
 @pytest.mark.parametrize("method", ["sep", "vi"])
 def test_methods_that_forget_rows_need_no_more_for_more_of_them(method):
-    assert total(Settings(method, 10, 100, 20, 500, 10**5)) == total(Settings(method, 10, 100, 20, 500, 10**9))
+    assert total(FitSize(method, 10, 100, 20, 500, 10**5)) == total(FitSize(method, 10, 100, 20, 500, 10**9))
 
 
 def test_ep_keeps_four_numbers_for_every_row_and_class():
-    few, many = (bytes_needed("ep", 10, 100, 20, 500, n) for n in (10**5, 10**6))
+    few, many = (bytes_needed(FitSize("ep", 10, 100, 20, 500, n)) for n in (10**5, 10**6))
     assert (many.sites, few.sites) == (32 * 10 * 10**6, 32 * 10 * 10**5)
     assert many._replace(sites=0) == few._replace(sites=0)
 
 
 def test_only_rows_in_memory_count():
-    here, in_files = (bytes_needed("sep", 10, 100, 20, 500, 10**8, resident_rows=n) for n in (10**8, 65_536))
+    here, in_files = (bytes_needed(FitSize("sep", 10, 100, 20, 500, 10**8, resident_rows=n)) for n in (10**8, 65_536))
     assert here.rows > 10**8 * 20 * 8 > 100 * in_files.rows
-    single = bytes_needed("sep", 10, 100, 20, 500, 10**8, dtype="float32", resident_rows=10**8)
+    single = bytes_needed(FitSize("sep", 10, 100, 20, 500, 10**8, dtype="float32", resident_rows=10**8))
     assert single.rows == here.rows // 2
 
 
 def test_ranks_hold_the_message_too():
-    alone, with_others = bytes_needed(*LARGE), bytes_needed(*LARGE._replace(workers=2))
+    alone, with_others = bytes_needed(LARGE), bytes_needed(LARGE._replace(workers=2))
     assert with_others.q - alone.q > 8 * 1000 * 400**2
     assert with_others._replace(q=0) == alone._replace(q=0)
 
 
 def test_sharing_saves_the_priors_but_not_q():
-    own, shared = bytes_needed(*LARGE), bytes_needed(*LARGE._replace(share_kernel=True, share_inducing=True))
+    own, shared = bytes_needed(LARGE), bytes_needed(LARGE._replace(share_kernel=True, share_inducing=True))
     assert shared.q < own.q < 2 * shared.q
     assert shared.blocks < own.blocks
     assert shared.theta < own.theta / 100
-    one = bytes_needed(*LARGE._replace(share_kernel=True))
+    one = bytes_needed(LARGE._replace(share_kernel=True))
     assert one.q == own.q
 
 
@@ -115,14 +115,14 @@ def test_sizes_for_people(size, text):
 
 def refusal(settings, available):
     with pytest.raises(ValueError, match="of memory") as error:
-        check_budget(bytes_needed(*settings), available, settings)
+        check_memory(settings, available)
     return str(error.value)
 
 
 def test_what_fits_passes_and_so_does_what_nobody_knows():
-    needed = bytes_needed(*LARGE)
-    check_budget(needed, needed.total, LARGE)
-    check_budget(needed, None, LARGE)
+    needed = bytes_needed(LARGE)
+    check_memory(LARGE, needed.total)
+    check_memory(LARGE, None)
 
 
 def test_a_refusal_says_what_takes_the_memory():
@@ -130,7 +130,7 @@ def test_a_refusal_says_what_takes_the_memory():
     assert f"need about {readable(total(LARGE))} of memory" in text
     assert "for q(u) and its factors, 1000 classes × 400²" in text
     assert "for the blocks of a batch, 1000 classes × 400 × 500 rows" in text
-    assert "12 GB are free" in text
+    assert "12 GB are available" in text
     assert "sites" not in text
 
 
@@ -149,13 +149,13 @@ def with_change(settings, text):
         (LARGE, 12 * GB, {"n_inducing"}),
         (LARGE, 25 * GB, {"share_kernel", "n_inducing"}),
         (LARGE._replace(n_inducing=50, batch_rows=20_000), 12 * GB, {"batch_size"}),
-        (Settings("ep", 100, 100, 20, 500, 10**7), 12 * GB, {"method"}),
-        (Settings("gfitc", 10, 500, 20, 10**5, 10**5), 12 * GB, {"method", "n_inducing"}),
-        (Settings("sep", 10, 100, 50, 500, 10**8, resident_rows=10**8), 12 * GB, {"files"}),
+        (FitSize("ep", 100, 100, 20, 500, 10**7), 12 * GB, {"method"}),
+        (FitSize("gfitc", 10, 500, 20, 10**5, 10**5), 12 * GB, {"method", "n_inducing"}),
+        (FitSize("sep", 10, 100, 50, 500, 10**8, resident_rows=10**8), 12 * GB, {"files"}),
     ],
 )
 def test_each_remedy_fits_and_needs_what_it_says(settings, available, expected):
-    _, _, remedies = refusal(settings, available).partition("are free; ")
+    _, _, remedies = refusal(settings, available).partition("are available; ")
     found = set()
     for remedy in remedies.split("; "):
         change, _, size = remedy.partition(" would need ")
@@ -175,7 +175,7 @@ def test_the_number_proposed_is_the_largest_round_one():
 def test_where_no_change_is_enough_several_together_are():
     settings = LARGE._replace(method="ep", n_rows=10**8, n_inducing=2000)
     text = refusal(settings, 20 * GB)
-    _, _, remedy = text.partition("are free; ")
+    _, _, remedy = text.partition("are available; ")
     change, _, size = remedy.partition(" together would need ")
     assert all(name in change for name in ("share_kernel=True", "share_inducing=True", "method='sep'", "n_inducing="))
     needs = total(with_change(settings, change))
@@ -184,11 +184,11 @@ def test_where_no_change_is_enough_several_together_are():
 
 
 def test_where_nothing_fits_it_says_so():
-    assert refusal(LARGE._replace(n_classes=10**8), GB).endswith("fewer classes or more memory are needed")
+    assert refusal(LARGE._replace(n_classes=10**8), GB).endswith("use fewer classes or a machine with more memory")
 
 
 def test_gfitc_is_offered_no_batches_of_its_own():
-    assert "; batch_size" not in refusal(Settings("gfitc", 10, 500, 20, 10**5, 10**5), 12 * GB)
+    assert "; batch_size" not in refusal(FitSize("gfitc", 10, 500, 20, 10**5, 10**5), 12 * GB)
 
 
 def test_the_batch_proposed_is_that_of_all_ranks():
