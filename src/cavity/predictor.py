@@ -98,7 +98,7 @@ class Predictor(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         names = getattr(self, "feature_names_in_", None)
         self.metrics_ = self.metrics_ | (metrics or {})
-        model = modelfile.Model(
+        model = modelfile.SavedModel(
             params=self.get_params(deep=False),
             classes=self.classes_,
             n_features=self.n_features_in_,

@@ -16,7 +16,7 @@ from cavity.export.graph import Graph, Value, info, onnx_library
 from cavity.export.kernels import Rows, covariance
 from cavity.export.quadrature import largest_probabilities
 from cavity.export.scaling import scaled
-from cavity.files.atomic import whole_file
+from cavity.files.atomic import atomic_write
 from cavity.fitting.encoding import Scaler
 from cavity.gp.prior import Posterior
 from cavity.numerics.limits import rounding
@@ -66,8 +66,8 @@ def to_onnx(
 
 def write_onnx(model: ModelProto, path: str | PathLike[str]) -> None:
     """Write a model to a file, whole or not at all; an old file of that name is replaced."""
-    with whole_file(Path(path)) as unfinished:
-        unfinished.write_bytes(model.SerializeToString())
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_bytes(model.SerializeToString())
 
 
 def _in_blocks(posterior: Posterior, scaler: Scaler, X: Value) -> Value:

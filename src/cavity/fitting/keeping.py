@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from cavity.files.json_values import to_json
 from cavity.runtime.distributed import Workers
 from cavity.training import Keeper
 from cavity.training.checkpoint import Checkpoints
@@ -47,19 +45,6 @@ class Keeping:
         if self._main is None:
             return None
         checkpoints = self._main if name == "fit" else Checkpoints(Path(self._main.folder) / name)
-        settings = {n: _plain(value) for n, value in self._params.items() if n not in MAY_CHANGE}
-        about = {"settings": settings, "data": _plain(self.fingerprint), "seed": self._seed}
+        settings = {n: to_json(value, hash_arrays=True) for n, value in self._params.items() if n not in MAY_CHANGE}
+        about = {"settings": settings, "data": to_json(self.fingerprint, hash_arrays=True), "seed": self._seed}
         return Keeper(checkpoints, about, self._params["checkpoint_seconds"], self._resume)
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it; what JSON has no word for by its text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}, {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
