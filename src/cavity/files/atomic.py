@@ -18,13 +18,6 @@ def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
         path: the file to write, in an existing folder. An old file is replaced.
         folder: a temporary folder on the same file system, by default a hidden one next to `path`. It is created, and
             removed at the end. Anything that is already there is deleted.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "scores.txt"
-    >>> with atomic_write(path) as temporary:
-    ...     _ = temporary.write_text("0.93")
-    >>> path.read_text()
-    '0.93'
     """
     folder = folder or path.with_name(f".cavity-{secrets.token_hex(8)}.tmp")
     temporary = folder / path.name

@@ -71,11 +71,9 @@ def parse_json(text: str) -> Any:
     """
     if sum(map(text.count, "[{,")) > MAX_ITEMS:
         raise ValueError(f"the JSON has more than {MAX_ITEMS} items")
-    integer, real = partial(_parse_number, int), partial(_parse_number, float)
+    hooks = {"parse_int": partial(_parse_number, int), "parse_float": partial(_parse_number, float)}
     try:
-        value = json.loads(
-            text, object_pairs_hook=_parse_dict, parse_int=integer, parse_float=real, parse_constant=real
-        )
+        value = json.loads(text, object_pairs_hook=_parse_dict, parse_constant=hooks["parse_float"], **hooks)
         if _depth(value) <= MAX_DEPTH:
             return value
     except json.JSONDecodeError as error:

@@ -27,21 +27,21 @@ from cavity.files.json_values import decode, decode_kernel, decode_labels, encod
 from cavity.files.tensor_file import Tensors
 from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
 from cavity.gp.prior import KERNEL, Posterior, Prior, Whitened
-from cavity.inference import METHODS
 from cavity.kernels import Kernel, Product, Sum
 from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-__all__ = ["FORMAT", "ModelFileError", "SavedModel", "describe", "read", "write"]
+__all__ = ["FORMAT", "ModelFileError", "SavedModel", "read", "write"]
 
 FORMAT = 1
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
-MAX_HISTORY, MAX_EVENTS, MAX_EVENT_LENGTH = 300, 100, 500
+MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
+METHODS = ("ep", "sep", "gfitc", "vi")
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
-SCALERS = {"standard": Standard, "quantile": Quantile, "unscaled": Unscaled}
+SCALERS = ("standard", "quantile", "unscaled")
 USE_SAVED = "Use a file that GPClassifier.save wrote"
 
 
@@ -140,27 +140,6 @@ def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> 
     return model
 
 
-def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file says about its model, as JSON types, without reading the tensors.
-
-    This is fast for files of any size. Only `read` checks the numbers.
-    """
-    with _open(path) as (file, _, record, header):
-        found = _decode(
-            record, header, {name: _Unread(f"array of shape {tuple(x.shape)}") for name, x in header.items()}
-        )
-        found |= {"classes": found["classes"].tolist(), "n_inducing": header["R_inverse"].shape[-1]}
-        found["bytes"] = os.fstat(file.fileno()).st_size
-        text = json.dumps({name: found[name] for name in found if name != "by_columns"}, default=str)
-    return json.loads(text, parse_constant=lambda constant: str(float(constant)))  # JSON has no NaN
-
-
-class _Unread(str):
-    """Stands for an array that `describe` does not read. Kernels print it without quotes."""
-
-    __repr__ = str.__str__
-
-
 def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     """Return the record and the tensors of a model. Raises TypeError for a value that they cannot hold."""
     q, tensors = model.posterior.to(torch.device("cpu")), dict[str, torch.Tensor]()
@@ -210,16 +189,12 @@ def _thin(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
         events = events if len(events) <= MAX_EVENTS else events[: MAX_EVENTS // 2] + events[-MAX_EVENTS // 2 :]
         evenly = np.linspace(0, len(history) - 1, MAX_HISTORY - len(events)).round().astype(int).tolist()
         history = [history[i] for i in sorted({*events, *evenly})]
-    return [
-        record | {"event": f"{event[: MAX_EVENT_LENGTH - 1]}…"}
-        if isinstance(event := record.get("event"), str) and len(event) > MAX_EVENT_LENGTH
-        else record
-        for record in history
-    ]
+    texts = [record["event"] if isinstance(record.get("event"), str) else "" for record in history]
+    shorter = [{"event": f"{text[: MAX_EVENT - 1]}…"} if len(text) > MAX_EVENT else {} for text in texts]
+    return [record | event for record, event in zip(history, shorter, strict=True)]
 
 
-# --- Checks of a record against the dtypes and shapes of its tensors ---
-
+# What each field of a record must be.
 _RULES: dict[str, Callable[[Any], bool]] = {
     "format": lambda v: v == FORMAT,
     "cavity": lambda v: isinstance(v, str) and len(v) <= 100,
@@ -242,14 +217,15 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _decode(record: dict[str, Any], tensors: Tensors, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Check a record against its tensors, with data or on the meta device, and return it with decoded values."""
+def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """Check a record, and the dtypes and shapes of its tensors. Return the record with decoded values."""
     if set(record) != set(_RULES):
         raise ValueError(f"its record lacks or adds {', '.join(sorted(set(record) ^ set(_RULES)))[:100]}")
     for name, is_valid in _RULES.items():
         if not is_valid(record[name]):
             raise ValueError(f"its record has an invalid {name}")
-    kernel, classes = decode_kernel(record["kernel"], "start", arrays), decode_labels(record["classes"])
+    arrays, classes = {name: x.numpy() for name, x in tensors.items()}, decode_labels(record["classes"])
+    kernel = decode_kernel(record["kernel"], "start", arrays)
     found = record | {"kernel": kernel, "classes": classes, "params": decode(record["params"], "params", arrays)}
     for name in ("log_marginal_likelihood", "history", "training", "metrics"):
         found[name] = decode(record[name], name, {})
@@ -281,12 +257,9 @@ def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, str]:
     return {f"{prefix}log_{f.name}": "KD" if f.name == "lengthscale" else "K" for f in fields(kernel)}  # type: ignore[arg-type]
 
 
-# --- From tensors to a model ---
-
-
 def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     """Return the model of a record and its tensors. Raises ValueError if no fit can have made them."""
-    found = _decode(record, tensors, {name: x.numpy() for name, x in tensors.items()})
+    found = _decode(record, tensors)
     bounds = {"Z": LARGEST_PARAMETER, "R_inverse": LARGEST_FACTOR, "m": LARGEST_MEAN, "log_noise": LARGEST_LOG}
     for name, x in tensors.items():
         if x.is_floating_point() and x.numel():
@@ -329,9 +302,6 @@ def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
     if not all((a[1:] > a[:-1]).all() for a in knots) or not all((a[1:] >= a[:-1]).all() for a in levels):
         raise ValueError("scaler.knots and scaler.levels must increase")
     return Quantile(standard, knots, levels)
-
-
-# --- Files ---
 
 
 @contextmanager
@@ -377,24 +347,23 @@ def _other_type(file: BinaryIO) -> str | None:
 @contextmanager
 def _explain_errors(path: str | os.PathLike[str], action: str) -> Iterator[None]:
     """Turn errors into a ModelFileError with the file name, the reason and a remedy."""
-    is_read = action == "read"
+    missing, retry, target = {
+        "read": ("the file does not exist. Check the name", "Save the model again, or download the file again", "file"),
+        "written": ("the folder does not exist. Create it first", "Such a file could not be read again", "folder"),
+    }[action]
     try:
         yield
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         if isinstance(error, _NotAModel):
             reason = str(error)
         elif isinstance(error, ValueError | RecursionError):
-            reason = (
-                f"{error}. {'Download the file or save the model again' if is_read else 'It could not be read again'}"
-            )
+            reason = f"{error}. {retry}"
         elif tensor_file.is_full(error):
             reason = "the disk is full. Free some space, or choose another folder"
         elif isinstance(error, FileNotFoundError | NotADirectoryError):
-            reason = (
-                "the file does not exist. Check the name" if is_read else "the folder does not exist. Create it first"
-            )
+            reason = missing
         elif isinstance(error, PermissionError):
-            reason = f"{error.strerror}. Change the permissions, or choose another {'file' if is_read else 'folder'}"
+            reason = f"{error.strerror}. Change the permissions, or choose another {target}"
         else:
             reason = f"{error}. Check the name and the disk"
         raise ModelFileError(f"{os.fspath(path)} cannot be {action}: {reason}.") from error
