@@ -71,9 +71,11 @@ def parse_json(text: str) -> Any:
     """
     if sum(map(text.count, "[{,")) > MAX_ITEMS:
         raise ValueError(f"the JSON has more than {MAX_ITEMS} items")
-    hooks = {"parse_int": partial(_parse_number, int), "parse_float": partial(_parse_number, float)}
+    integer, real = partial(_parse_number, int), partial(_parse_number, float)
     try:
-        value = json.loads(text, object_pairs_hook=_parse_dict, parse_constant=hooks["parse_float"], **hooks)
+        value = json.loads(
+            text, parse_int=integer, parse_float=real, parse_constant=real, object_pairs_hook=_parse_dict
+        )
         if _depth(value) <= MAX_DEPTH:
             return value
     except json.JSONDecodeError as error:
