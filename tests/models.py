@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.files import packing
-from cavity.files.model_file import Model
+from cavity.files.model_file import SavedModel, pack
 from cavity.fitting.encoding import Quantile, Standard
 from cavity.gp import probabilities as predict
 from cavity.gp.prior import Posterior, Prior, Whitened
@@ -50,7 +49,7 @@ def quantile() -> Quantile:
     return Quantile(standard, (knots, np.array([0.1])), (levels, np.zeros(1)))
 
 
-def model(**changes: Any) -> Model:
+def model(**changes: Any) -> SavedModel:
     """A model of three classes and two features."""
     params = {
         "method": "auto", "kernel": RBF(np.array([1.0, 2.0])) + Constant(3.0), "noise": np.array([0.1, 0.2, 0.3]),
@@ -65,17 +64,17 @@ def model(**changes: Any) -> Model:
         "training": {"rows": 60, "features": 2, "digest": "ab" * 16, "class_counts": [20, 30, 10]},
         "metrics": {"nll": 0.1, "by_class": [0.1, math.nan, 0.3]},
     }  # fmt: skip
-    return Model(**(given | changes))
+    return SavedModel(**(given | changes))
 
 
-def said(found: Model) -> tuple[Any, ...]:
+def said(found: SavedModel) -> tuple[Any, ...]:
     """All of a model, in a form that can be compared to the bit."""
-    record, tensors = packing.pack(found, "any")
+    record, tensors = pack(found)
     parts = {name: (x.dtype, x.shape, x.contiguous().numpy().tobytes()) for name, x in tensors.items()}
     return json.dumps(record), parts, found.posterior.whitened.R_inverse.stride()
 
 
-def log_p(found: Model, X: NDArray[np.float64] = X_NEW) -> NDArray[np.float64]:
+def log_p(found: SavedModel, X: NDArray[np.float64] = X_NEW) -> NDArray[np.float64]:
     """Its predictions."""
     return predict.log_probabilities(found.posterior, torch.from_numpy(found.scaler.transform(X)))
 

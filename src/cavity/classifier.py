@@ -371,7 +371,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self, "posterior_")
         self.metrics_ = self.metrics_ | (metrics or {})
-        model = model_file.Model(
+        model = model_file.SavedModel(
             params=self.get_params(deep=False),
             classes=self.classes_,
             n_features=self.n_features_in_,

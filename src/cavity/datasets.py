@@ -1,9 +1,9 @@
-"""Data sets by name: those of the paper, a few small ones that need no download, and a generator.
+"""Datasets by name: those of the paper, small ones that come with scikit-learn, and a generator.
 
-The paper's sets are read from a data folder: the argument ``folder``, else the environment variable
-``CAVITY_DATA``, else the user cache (``$XDG_CACHE_HOME/cavity``, by default ``~/.cache/cavity``). Every
-file is compared with its known SHA-256 sum. With no data folder, the sets that OpenML holds are fetched
-from there into the user cache. Nothing here scales or shuffles.
+The datasets of the paper are read from a data folder: the argument `folder`, else the environment variable
+`CAVITY_DATA`, else the user cache (`$XDG_CACHE_HOME/cavity`, by default `~/.cache/cavity`). The SHA-256 checksum of
+every file is verified. Without a data folder, datasets that are on OpenML are downloaded to the user cache. Rows are
+neither scaled nor shuffled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import sklearn.datasets
 
+from cavity.files.atomic import atomic_write
+
 __all__ = ["NAMES", "Dataset", "load", "make_waveform"]
 
 Split = tuple[np.ndarray, np.ndarray]
@@ -25,34 +27,44 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows, labels and where they come from. Labels are 0..C-1, in the order of ``class_names``."""
+    """A dataset with its license and citation.
+
+    Attributes:
+        name: the name to load it by.
+        X: features, (N, D).
+        y: labels from 0 to C - 1, indices into `class_names`, (N,).
+        feature_names: names of the columns of `X`.
+        class_names: names of the classes.
+        license: terms of use.
+        citation: the source to cite.
+        splits: published pairs (train_rows, test_rows); empty if there are none for these rows.
+    """
 
     name: str
     X: np.ndarray = field(repr=False)
     y: np.ndarray = field(repr=False)
     feature_names: tuple[str, ...] = field(repr=False)
     class_names: tuple[str, ...]
-    licence: str
+    license: str
     citation: str
     splits: tuple[Split, ...] = field(default=(), repr=False)
-    """Pairs (train_rows, test_rows). Empty where no published split belongs to these rows."""
 
     def split(self, i: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Split number i as X_train, y_train, X_test, y_test."""
+        """Return X_train, y_train, X_test, y_test of split `i`."""
         if not 0 <= i < len(self.splits):
-            raise IndexError(f"split {i} of {self.name!r}: this copy has {len(self.splits)} splits")
+            raise IndexError(f"split {i} of {self.name!r} does not exist: this copy has {len(self.splits)} splits")
         train, test = self.splits[i]
         return self.X[train], self.y[train], self.X[test], self.y[test]
 
 
 @dataclass(frozen=True)
 class _Paper:
-    """One set of the paper: its file, its shape, its terms, and where else it can be had."""
+    """A dataset of the paper: file, size, license, and other sources."""
 
     file: str
     n_features: int
     n_classes: int
-    licence: str
+    license: str
     citation: str
     openml: int | None = None
     hint: str = ""
@@ -65,9 +77,9 @@ _GUIDE = "Hsu, Chang & Lin, A practical guide to support vector classification; 
 _CART = "Breiman et al., CART, 1984; Villacampa-Calvo et al., Multi-class GP classification with noisy inputs"
 _LECUN = "LeCun, Bottou, Bengio & Haffner, 1998"
 _EXPO = "ASA Data Expo 2009, Airline on-time performance; Hensman et al., 2013"
-_LIBSVM_HINT = "The LIBSVM data collection has its rows as text (multi-class sets, svmguide2)."
-_DRAW_HINT = "Or draw rows of the same distribution with cavity.datasets.make_waveform."
-_EXPO_HINT = "Its source is the airline tables of the ASA Data Expo 2009, January to April 2008."
+_LIBSVM_HINT = "The LIBSVM data collection has it as text (multi-class, svmguide2)."
+_DRAW_HINT = "Or generate rows with cavity.datasets.make_waveform."
+_EXPO_HINT = "The source is the airline data of the ASA Data Expo 2009, January to April 2008."
 
 _PAPER = {
     "glass": _Paper("glass.npz", 9, 6, _CC, _UCI, 41),
@@ -79,7 +91,7 @@ _PAPER = {
     "vowel_f0_f9": _Paper("vowel_f0_f9.npz", 10, 6, _CC, _DETERDING, 307),
     "waveform": _Paper("waveform.npz", 21, 3, "Apache-2.0", _CART, hint=_DRAW_HINT),
     "wine": _Paper("wine.npz", 13, 3, _CC, _UCI),
-    "mnist": _Paper("mnist.npz", 784, 10, "CC BY-SA 3.0 (as the Keras documentation gives it)", _LECUN, 554),
+    "mnist": _Paper("mnist.npz", 784, 10, "CC BY-SA 3.0 (according to the Keras documentation)", _LECUN, 554),
     "airline": _Paper("airline_2008_jan_apr.parquet", 8, 3, "public domain (US)", _EXPO, hint=_EXPO_HINT),
 }
 _SHA256 = {
@@ -107,19 +119,27 @@ NAMES = tuple(sorted({*_PAPER, *_BUNDLED}))
 
 
 def load(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
-    """Load a data set by name (one of ``NAMES``).
+    """Load a dataset.
 
-    ``digits``, ``iris``, ``breast_cancer`` and, where no data folder has it, ``wine`` are the copies that
-    come with scikit-learn. With a data folder the eight UCI-type sets have the authors' 20 splits, and
-    ``mnist`` has one (60000 rows, then 10000). A copy from OpenML has no splits, because its rows may
-    stand in another order; its classes have OpenML's names, and ``satellite`` may lack a few rows.
+    `digits`, `iris`, `breast_cancer` and, if the data folder lacks it, `wine` come with scikit-learn. With a data
+    folder, the eight UCI datasets have the 20 splits of the authors, and `mnist` has one (60000 training rows, 10000
+    test rows). A copy from OpenML has no splits, because the order of its rows may differ. Its classes have OpenML's
+    names, and `satellite` may lack a few rows.
+
+    Args:
+        name: one of `NAMES`.
+        folder: the data folder.
+
+    Raises:
+        ValueError: the name is unknown, or a file has the wrong checksum.
+        FileNotFoundError: the data folder lacks the file, or the download failed.
 
     >>> digits = load("digits")
     >>> digits.X.shape, len(digits.class_names)
     ((1797, 64), 10)
     """
     if name not in NAMES:
-        raise ValueError(f"name={name!r} is not a known data set; known are {', '.join(NAMES)}")
+        raise ValueError(f"name must be one of {', '.join(NAMES)}, got name={name!r}")
     given = folder or os.environ.get("CAVITY_DATA")
     home = Path(given) if given else _user_cache()
     if name in _PAPER and (home / _PAPER[name].file).is_file():
@@ -129,23 +149,27 @@ def load(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
     if _PAPER[name].openml is None:
         raise FileNotFoundError(_advice(name, home))
     if given:
-        raise FileNotFoundError(f"{_advice(name, home)} With neither set, it is fetched from OpenML.")
+        raise FileNotFoundError(f"{_advice(name, home)} If neither is set, it is downloaded from OpenML.")
     return _from_openml(name, home)
 
 
 def make_waveform(
     n_samples: int = 1000, random_state: int | np.random.Generator | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw (X, y) from the waveform generator of Breiman et al. (CART, 1984): 21 features, 3 classes.
+    """Generate (X, y) with the waveform generator of Breiman et al. (CART, 1984): 21 features, 3 classes.
 
-    Each class blends two of three triangular waves with a uniform weight per row, plus unit normal noise.
+    Each class mixes two of three triangular waves with a uniform random weight per row, plus unit normal noise.
+
+    Args:
+        n_samples: number of rows.
+        random_state: a seed or a generator.
 
     >>> X, y = make_waveform(300, random_state=0)
     >>> X.shape
     (300, 21)
     """
     if n_samples < 1:
-        raise ValueError(f"n_samples={n_samples} must be at least 1")
+        raise ValueError(f"n_samples must be at least 1, got n_samples={n_samples}")
     rng = np.random.default_rng(random_state)
     peaks = np.array([[7, 15], [7, 11], [11, 15]])  # the two waves of each class
     waves = np.maximum(6 - abs(np.arange(1, 22) - peaks[..., None]), 0)  # (class, wave, feature)
@@ -189,7 +213,7 @@ def _mnist(arrays: Arrays) -> Arrays:
 
 
 def _airline(content: bytes) -> Arrays:
-    import pyarrow.parquet  # not above: it takes a while
+    import pyarrow.parquet  # slow to import
 
     table = pyarrow.parquet.read_table(io.BytesIO(content), columns=[*_AIRLINE, "label"])
     return {
@@ -202,14 +226,17 @@ def _airline(content: bytes) -> Arrays:
 
 def _from_openml(name: str, home: Path) -> Dataset:
     path = home / f"{name}_openml.npz"
-    record = path.with_suffix(".npz.sha256")
+    checksum = path.with_suffix(".npz.sha256")
     if not path.is_file():
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **_fetch(name, home))
-        # The sum goes first: a data file that is there always has its sum beside it.
-        _write(record, hashlib.sha256(buffer.getvalue()).hexdigest().encode())
-        _write(path, buffer.getvalue())
-    return _dataset(name, _arrays(_read(path, record.read_text())))
+        content = buffer.getvalue()
+        home.mkdir(parents=True, exist_ok=True)
+        with atomic_write(checksum) as temporary:  # before the data: a data file always has a checksum
+            temporary.write_text(hashlib.sha256(content).hexdigest())
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
+    return _dataset(name, _arrays(_read(path, checksum.read_text())))
 
 
 def _fetch(name: str, home: Path) -> Arrays:
@@ -217,7 +244,7 @@ def _fetch(name: str, home: Path) -> Arrays:
     try:
         data = sklearn.datasets.fetch_openml(data_id=entry.openml, as_frame=False, parser="liac-arff", cache=False)
     except (OSError, ValueError) as error:  # no network, or OpenML refused
-        raise FileNotFoundError(f"OpenML could not be read ({error}). {_advice(name, home)}") from error
+        raise FileNotFoundError(f"The download from OpenML failed ({error}). {_advice(name, home)}") from error
     X, labels, features = np.asarray(data.data), np.asarray(data.target).astype(str), data.feature_names
     if name.startswith("vowel"):
         columns = range(-10, 0) if name == "vowel_f0_f9" else [-12, -10, *range(-8, 0)]  # speaker, F0, F2..F9
@@ -226,7 +253,7 @@ def _fetch(name: str, home: Path) -> Arrays:
     classes, y = np.unique(labels, return_inverse=True)
     if (X.shape[1], len(classes)) != (entry.n_features, entry.n_classes):
         raise ValueError(
-            f"OpenML set {entry.openml} is not {name!r}: it has {X.shape[1]} features and {len(classes)} "
+            f"OpenML dataset {entry.openml} is not {name!r}: it has {X.shape[1]} features and {len(classes)} "
             f"classes, expected {entry.n_features} and {entry.n_classes}"
         )
     X = X.astype(np.uint8 if name == "mnist" else np.float64)
@@ -237,14 +264,14 @@ def _dataset(name: str, arrays: Arrays, splits: tuple[Split, ...] = ()) -> Datas
     features, classes = arrays["feature_names"].tolist(), arrays["class_names"].tolist()
     entry = _PAPER[name]
     return Dataset(
-        name, arrays["X"], arrays["y"], tuple(features), tuple(classes), entry.licence, entry.citation, splits
+        name, arrays["X"], arrays["y"], tuple(features), tuple(classes), entry.license, entry.citation, splits
     )
 
 
 def _advice(name: str, home: Path) -> str:
     entry = _PAPER[name]
-    place = "Set CAVITY_DATA, or pass folder=, to a folder that holds it."
-    return f"{entry.file} is not in {home}. {place} {entry.hint}".rstrip()
+    remedy = "Set CAVITY_DATA, or pass folder=, to a folder that contains it."
+    return f"{entry.file} is not in {home}. {remedy} {entry.hint}".rstrip()
 
 
 def _user_cache() -> Path:
@@ -260,16 +287,5 @@ def _read(path: Path, expected: str) -> bytes:
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
-        raise ValueError(f"{path} is not the file expected: its SHA-256 is {found}, expected {expected}")
+        raise ValueError(f"{path} has changed: its SHA-256 checksum is {found}, expected {expected}")
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write all of the file or none of it: a reader never sees a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

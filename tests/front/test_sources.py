@@ -108,7 +108,7 @@ def test_predictions_are_written_whole_or_not_at_all(rows, folder, tmp_path):
         model.predict_to(source, tmp_path / "out")
     assert 0 < model.predict_to(source, tmp_path / "out", resume=True) < N
     assert pq.read_table(tmp_path / "out").equals(whole)
-    assert not list((tmp_path / "out").glob("*.unfinished"))
+    assert not list((tmp_path / "out").glob("*.tmp"))
 
 
 def test_a_failure_leaves_no_part_that_looks_whole(rows, folder, tmp_path, monkeypatch):

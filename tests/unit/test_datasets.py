@@ -76,7 +76,7 @@ def assert_consistent(data: Dataset) -> None:
     assert data.X.ndim == 2
     assert data.X.shape == (len(data.y), len(data.feature_names))
     np.testing.assert_array_equal(np.unique(data.y), np.arange(len(data.class_names)))
-    assert data.licence
+    assert data.license
     assert data.citation
 
 
@@ -202,7 +202,7 @@ def test_cache_write_is_all_or_nothing(cache: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(OSError, match="disk is full"):
             load("vehicle")
     assert not list(cache.glob("*.npz"))
-    assert not list(cache.glob("*.part"))
+    assert not list(cache.glob("*.tmp"))
 
     assert load("vehicle").X.shape == (4, 18)  # the next call starts again
     assert len(calls) == 2
@@ -299,7 +299,7 @@ def test_split_gives_the_rows_it_names() -> None:
 
 
 def test_split_out_of_range() -> None:
-    with pytest.raises(IndexError, match="'iris': this copy has 0 splits"):
+    with pytest.raises(IndexError, match="'iris' does not exist: this copy has 0 splits"):
         load("iris").split(0)
 
 

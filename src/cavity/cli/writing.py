@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cavity.data.arrow import arrow
-from cavity.files.atomic import whole_file
+from cavity.files.atomic import atomic_write
 
 STDOUT = "-"
 ENDINGS = (".csv", ".parquet", ".pq")
@@ -32,8 +32,8 @@ def write(out: str, tables: Iterator[Any], empty: Any) -> int:
     path = Path(out)
     if path.suffix not in ENDINGS:
         raise ValueError(f"-o {out}: the name must end in .csv or .parquet; - is stdout, and a folder ends in /")
-    with whole_file(path) as unfinished:
-        return _append(_csv if path.suffix == ".csv" else _parquet, unfinished, tables, empty)
+    with atomic_write(path) as temporary:
+        return _append(_csv if path.suffix == ".csv" else _parquet, temporary, tables, empty)
 
 
 def _append(opened: Any, where: Any, tables: Iterator[Any], empty: Any) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cavity.data.arrow import arrow
 from cavity.data.source import Array, Block, Source
 from cavity.data.survey import my_lanes
-from cavity.files.atomic import whole_file
+from cavity.files.atomic import atomic_write
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 ROW, LABEL, PROBABILITY = "row", "prediction", "p_"
@@ -63,7 +63,7 @@ def _write(path: Path, tables: Iterator[Any]) -> int:
 
     if (first := next(tables, None)) is None:
         return 0
-    with whole_file(path) as unfinished, ParquetWriter(unfinished, first.schema) as writer:
+    with atomic_write(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
         rows = 0
         for table in chain([first], tables):
             writer.write_table(table)

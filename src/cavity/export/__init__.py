@@ -1,4 +1,4 @@
-"""Models for other programs: `to_onnx` makes an ONNX model of the probabilities, `write_onnx` a file of it."""
+"""ONNX export: `to_onnx` converts a fitted model to an ONNX model, and `write_onnx` writes it to a file."""
 
 from cavity.export.model import to_onnx, write_onnx
 

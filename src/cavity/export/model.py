@@ -1,9 +1,11 @@
-"""From a fitted model to an ONNX model of its probabilities."""
+"""Convert a fitted model to an ONNX model of its class probabilities."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,23 +14,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from cavity.export.graph import Graph, Value, info, onnx_library
-from cavity.export.kernels import Rows, covariance
+from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
-from cavity.export.scaling import scaled
-from cavity.files.atomic import whole_file
-from cavity.fitting.encoding import Scaler
+from cavity.files.atomic import atomic_write
+from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
 from cavity.gp.prior import Posterior
-from cavity.numerics.limits import rounding
+from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Params, Product, Sum
+from cavity.numerics.limits import LARGEST_INPUT, rounding
 from cavity.version import __version__
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points or nodes of a block of rows: what a cache holds
+Array = NDArray[np.float64]
+
+BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points (or nodes) of a block of rows: they fit into a cache
 TYPICAL_NODES = 40
-TYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
-LARGEST_FILE = 2**31  # bytes that protobuf writes
+DTYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
+MAX_FILE_SIZE = 2**31  # bytes, the limit of protobuf
 
 
 def to_onnx(
@@ -38,49 +41,85 @@ def to_onnx(
     feature_names: Sequence[str] | None = None,
     dtype: str = "float64",
 ) -> ModelProto:
-    """The class probabilities as an ONNX model of standard operators, which no longer needs this library.
+    """Convert a fitted model to an ONNX model of standard operators, which runs without cavity.
 
-    Its input `X` is (N, D), N free. Its outputs are `probabilities`, (N, C), and `label`, (N,): the label itself where
-    labels are whole numbers or text, else its position in the classes, which the metadata hold in any case. Rows are
-    worked on in blocks, so that memory does not grow with N. A row with NaN or infinity gets the probabilities NaN.
+    The input `X` is (N, D), with any N. The outputs are `probabilities`, (N, C), and `label`, (N,). Labels that are
+    integers or strings are returned as they are, others as indices into the classes, which the metadata list. The model
+    processes rows in blocks, so that memory does not grow with N. A row with NaN or infinity gets NaN probabilities.
 
     Args:
         posterior: q(u).
-        scaler: from the units of X to those of the kernel.
+        scaler: maps X to the units of the kernel.
         classes: labels, in the order of the probabilities.
         feature_names: names of the features, for the metadata.
-        dtype: of X and of the probabilities, "float64" or "float32"; all between them is float64.
+        dtype: of X and of the probabilities, "float64" or "float32". The computation is always float64.
+
+    Raises:
+        ImportError: the package onnx is not installed.
+        TypeError: a custom kernel or scaler cannot be exported.
+        ValueError: the arguments do not match, or the model is too large for an ONNX file.
     """
-    labels, n_features = np.asarray(classes), posterior.prior.Z.shape[-1]
-    _check(posterior, labels, feature_names, dtype)
+    labels, n_classes, n_features = np.asarray(classes), posterior.prior.n_classes, posterior.prior.Z.shape[-1]
+    if labels.shape != (n_classes,):
+        raise ValueError(f"classes must have shape ({n_classes},), got {labels.shape}")
+    if feature_names is not None and len(feature_names) != n_features:
+        raise ValueError(f"feature_names must have {n_features} names, got {len(feature_names)}")
+    if dtype not in DTYPES:
+        raise ValueError(f'dtype must be "float64" or "float32", got {dtype!r}')
     graph = Graph()
     X = Value(graph, "X")
-    p = _in_blocks(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
-    graph.named(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
-    told = _told(labels)
-    graph.named(graph.constant(told).take(p.argmax(1)), "label")
-    outputs = [info("probabilities", TYPES[dtype], "N", len(labels)), info("label", _kind(told), "N")]
-    model = graph.model([info("X", TYPES[dtype], "N", n_features)], outputs)
-    return _checked(_described(model, labels, told, feature_names))
+    p = _probabilities_in_blocks(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
+    graph.output(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
+    output_labels = _output_labels(labels)
+    graph.output(graph.constant(output_labels).take(p.argmax(1)), "label")
+    label_type = "INT64" if output_labels.dtype.kind == "i" else "STRING"
+    outputs = [tensor_info("probabilities", DTYPES[dtype], "N", n_classes), tensor_info("label", label_type, "N")]
+    model = graph.model([tensor_info("X", DTYPES[dtype], "N", n_features)], outputs)
+    model.producer_name, model.producer_version = "cavity", __version__
+    model.doc_string = "Class probabilities of a Gaussian process classifier with inducing points"
+    is_value = labels.dtype.kind not in "fb" and labels.tolist() == output_labels.tolist()
+    metadata = {"classes": json.dumps(labels.tolist(), default=str), "label": "value" if is_value else "index"}
+    if feature_names is not None:
+        metadata["feature_names"] = json.dumps([str(name) for name in feature_names])
+    import_onnx().helper.set_model_props(model, metadata)
+    if (size := model.ByteSize()) >= MAX_FILE_SIZE:
+        raise ValueError(
+            f"the model has {size / 2**30:.1f} GiB, and an ONNX file must be smaller than 2 GiB; use fewer inducing "
+            "points, share_kernel or share_inducing"
+        )
+    import_onnx().checker.check_model(model, full_check=True)
+    return model
 
 
 def write_onnx(model: ModelProto, path: str | PathLike[str]) -> None:
-    """Write a model to a file, whole or not at all; an old file of that name is replaced."""
-    with whole_file(Path(path)) as unfinished:
-        unfinished.write_bytes(model.SerializeToString())
+    """Write an ONNX model to a file atomically. An old file is replaced."""
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_bytes(model.SerializeToString())
 
 
-def _in_blocks(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
-    """Probabilities, (N, C). All blocks have one size; the last is filled up with its last row."""
-    graph, n_rows, most = X.graph, X.length(0), _block_rows(posterior)
-    blocks = (n_rows + (most - 1)) / most
-    size = (n_rows + blocks - 1) / blocks.at_least(1)
+def _output_labels(classes: NDArray[Any]) -> NDArray[Any]:
+    """The values of the output `label`: integers and strings as they are, indices for anything else."""
+    if classes.dtype.kind in "iu" and classes.max() <= np.iinfo(np.int64).max:
+        return classes.astype(np.int64)
+    if all(isinstance(label, str) for label in classes.tolist()):
+        return np.array(classes.tolist(), dtype=object)
+    return np.arange(len(classes))
+
+
+# --- Probabilities ---
+
+
+def _probabilities_in_blocks(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
+    """Probabilities, (N, C). All blocks have the same size; the last one repeats its last row."""
+    graph, n_rows, max_rows = X.graph, X.size(0), _block_rows(posterior)
+    blocks = (n_rows + (max_rows - 1)) / max_rows
+    size = (n_rows + blocks - 1) / blocks.maximum(1)
 
     def block(i: Value) -> Value:
-        places = (graph.counted(size) + i * size).at_most(n_rows - 1)
-        return _probabilities(posterior, scaler, X.take(places))
+        index = (graph.arange(size) + i * size).minimum(n_rows - 1)
+        return _probabilities(posterior, scaler, X.take(index))
 
-    return graph.stacked(blocks, block).reshape(-1, posterior.prior.n_classes).slice(0, n_rows, 0)
+    return graph.loop(blocks, block).reshape(-1, posterior.prior.n_classes).slice(0, n_rows, 0)
 
 
 def _block_rows(posterior: Posterior) -> int:
@@ -89,69 +128,170 @@ def _block_rows(posterior: Posterior) -> int:
 
 
 def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
-    """Of one block of rows, (N, C)."""
-    n_classes, epsilon = posterior.prior.n_classes, posterior.epsilon
-    mean, var = _moments(posterior, scaled(scaler, X.is_nan().where(0.0, X)))
-    p = largest_probabilities(mean, var, n_classes)
-    p = p * (1.0 - epsilon) + epsilon / n_classes if epsilon else p
-    return (p + (X * 0.0).sum(1)).mT  # NaN where X is not finite
-
-
-def _moments(posterior: Posterior, X: Value) -> tuple[Value, Value]:
-    """Mean, sharpened, and variance of f, each (C, N): `Posterior.marginals`."""
-    prior, q = posterior.prior, posterior.whitened
-    cross, diag = covariance(prior.kernel, prior.params, Rows(X, _array(prior.Z)))
+    """Probabilities of one block of rows, (N, C). Follows `Posterior.marginals`."""
+    prior, q, epsilon = posterior.prior, posterior.whitened, posterior.epsilon
+    inputs = KernelInputs(scale(scaler, X.is_nan().where(0.0, X)), _array(prior.Z))
+    cross, diag = covariance(prior.kernel, prior.params, inputs)
     W = _array(prior.L_inverse) @ cross
     kappa = diag + _array(prior.noise)[:, None]
-    s = (kappa - W.sum_of_squares(1)).at_least(kappa * rounding(prior.dtype))
+    s = (kappa - W.sum_of_squares(1)).maximum(kappa * rounding(prior.dtype))
     mean = (posterior.sharpness * _array(q.m))[:, None, :] @ W
-    return mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
+    mean, var = mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
+    p = largest_probabilities(mean, var, prior.n_classes)
+    p = p * (1.0 - epsilon) + epsilon / prior.n_classes if epsilon else p
+    return (p + (X * 0.0).sum(1)).T  # NaN where X is not finite
 
 
-def _array(tensor: Tensor) -> NDArray[np.float64]:
+def _array(tensor: Tensor) -> Array:
     return tensor.detach().cpu().numpy().astype(np.float64)
 
 
-def _told(classes: NDArray[Any]) -> NDArray[Any]:
-    """What the output `label` says: whole numbers and text as they are, the place of anything else."""
-    if classes.dtype.kind in "iu" and classes.max() <= np.iinfo(np.int64).max:
-        return classes.astype(np.int64)
-    if all(isinstance(label, str) for label in classes.tolist()):
-        return np.array(classes.tolist(), dtype=object)
-    return np.arange(len(classes))
+# --- Input scaling ---
 
 
-def _kind(told: NDArray[Any]) -> str:
-    return "INT64" if told.dtype.kind == "i" else "STRING"
+def scale(scaler: Scaler, X: Value) -> Value:
+    """The rows in the units of the kernel, (N, D), clipped to ±`LARGEST_INPUT`."""
+    if type(scaler) is Standard:
+        scaled = (X * 0.5 - 0.5 * scaler.mean) / (0.5 * scaler.sd)  # halves: the difference cannot overflow
+    elif type(scaler) is Quantile:
+        scaled = _quantile(scaler, X)
+    elif type(scaler) is Unscaled:
+        scaled = X
+    else:
+        raise TypeError(f"scaler must be Standard, Quantile or Unscaled to be exported, got {scaler!r}")
+    return scaled.clip(-LARGEST_INPUT, LARGEST_INPUT)
 
 
-def _described(model: Any, classes: NDArray[Any], told: NDArray[Any], feature_names: Sequence[str] | None) -> Any:
-    """With the producer, the classes and the names of the features."""
-    is_value = classes.dtype.kind not in "fb" and classes.tolist() == told.tolist()
-    model.producer_name, model.producer_version = "cavity", __version__
-    model.doc_string = "Class probabilities of a Gaussian process classifier with inducing points"
-    about = {"classes": json.dumps(classes.tolist(), default=str), "label": "value" if is_value else "index"}
-    if feature_names is not None:
-        about["feature_names"] = json.dumps([str(name) for name in feature_names])
-    onnx_library().helper.set_model_props(model, about)
-    return model
+def _quantile(scaler: Quantile, X: Value) -> Value:
+    """Interpolate between the knots, and extrapolate with the slope of `Standard`."""
+    x, knots = X * 0.5, [0.5 * knots for knots in scaler.knots]
+    first, last = (np.array([row[end] for row in knots]) for end in (0, -1))
+    outside = (x - first).minimum(0.0) + (x - last).maximum(0.0)
+    index = _last_knot_below(x, _table(knots, np.inf))
+    widths, rises = (_table([np.diff(row, append=row[-1]) for row in rows], 0.0) for rows in (knots, scaler.levels))
+    tables = (_table(knots, 0.0), np.where(widths > 0.0, widths, 1.0), _table(scaler.levels, 0.0), rises)
+    knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
+    return level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
 
 
-def _checked(model: Any) -> Any:
-    if (size := model.ByteSize()) >= LARGEST_FILE:
-        raise ValueError(
-            f"the model takes {size / 2**30:.1f} GiB, and an ONNX file holds less than 2; fewer inducing points make "
-            "it smaller, as do share_kernel and share_inducing"
-        )
-    onnx_library().checker.check_model(model, full_check=True)
-    return model
+def _last_knot_below(x: Value, knots: Array) -> Value:
+    """The index into the flattened table of the last knot below x, or of the first knot, by binary search."""
+    flat, step = x.graph.constant(knots.ravel()), knots.shape[1] // 2
+    index = x.graph.op("Expand", np.arange(len(knots)) * knots.shape[1], x.graph.op("Shape", x))
+    while step:
+        ahead = index + step
+        index = (flat.take(ahead) <= x).where(ahead, index)
+        step //= 2
+    return index
 
 
-def _check(posterior: Posterior, classes: NDArray[Any], feature_names: Sequence[str] | None, dtype: str) -> None:
-    n_classes, n_features = posterior.prior.n_classes, posterior.prior.Z.shape[-1]
-    if classes.shape != (n_classes,):
-        raise ValueError(f"classes has shape {classes.shape}; the posterior has {n_classes} classes")
-    if feature_names is not None and len(feature_names) != n_features:
-        raise ValueError(f"feature_names has {len(feature_names)} names; the posterior has {n_features} features")
-    if dtype not in TYPES:
-        raise ValueError(f'dtype={dtype!r} cannot be used; "float64" and "float32" can')
+def _table(rows: Sequence[Array], fill: float) -> Array:
+    """Stack rows of different lengths, padded to a power of two."""
+    size = 1 << (max(map(len, rows)) - 1).bit_length()
+    return np.stack([np.pad(row, (0, size - len(row)), constant_values=fill) for row in rows])
+
+
+# --- Covariances ---
+
+
+@dataclass(frozen=True)
+class KernelInputs:
+    """Scaled rows X, (N, D), and inducing points Z, (C, M, D), or (1, M, D) if all classes share them."""
+
+    X: Value
+    Z: Array
+
+    @cached_property
+    def columns(self) -> Value:
+        """The transpose of X, (D, N)."""
+        return self.X.T
+
+    @cached_property
+    def center(self) -> Array:
+        """The mean of Z. Squared distances are differences of squares, which are inaccurate far from the origin."""
+        return self.Z.mean((0, 1))
+
+    @cached_property
+    def centered(self) -> Value:
+        """The transpose of X minus the center, (D, N)."""
+        return self.columns - self.center[:, None]
+
+    @cached_property
+    def zeros(self) -> Value:
+        """A zero for each row, (N,)."""
+        return (self.X * 0.0).sum(1)
+
+
+def covariance(kernel: Kernel, params: Params, inputs: KernelInputs) -> tuple[Value, Value]:
+    """k(Z, x), (C, M, N), and k(x, x), (C, N), with C = 1 if all classes share them.
+
+    Raises TypeError for other kernels, subclasses too: they may compute anything.
+    """
+    kind = type(kernel)
+    if kind in (Sum, Product):
+        parts = [covariance(part, own, inputs) for part, own in kernel._split(params)]  # type: ignore[attr-defined]
+        combine = Value.__add__ if kind is Sum else Value.__mul__
+        return reduce(combine, [cross for cross, _ in parts]), reduce(combine, [diag for _, diag in parts])
+    exported: list[type[Kernel]] = [*STATIONARY, Linear, Constant]
+    if kind not in exported:
+        names = ", ".join(other.__name__ for other in exported)
+        raise TypeError(f"kernel must be {names}, or a sum or product of them to be exported, got {kernel!r}")
+    log_variance = _array(params["log_variance"])
+    variance = np.exp(log_variance)
+    if kind is Constant:
+        shape = max(len(variance), len(inputs.Z)), inputs.Z.shape[1], 1
+        return np.broadcast_to(variance[:, None, None], shape) + inputs.zeros, variance[:, None] + inputs.zeros
+    log_lengthscale = _array(params["log_lengthscale"])
+    if kind is Linear:
+        precision = np.exp(log_variance[:, None] - 2.0 * log_lengthscale)
+        cross = _inner_products(inputs.Z * precision[:, None, :], inputs.columns)
+        return cross, precision @ inputs.columns.square()
+    r2 = _squared_distances(np.exp(-2.0 * log_lengthscale), inputs)
+    return STATIONARY[kind](r2, log_variance[:, None, None]), variance[:, None] + inputs.zeros
+
+
+def _squared_distances(precision: Array, inputs: KernelInputs) -> Value:
+    """r² = Σ_d (z_d − x_d)²/ℓ_d² with a single matrix product, (C, M, N)."""
+    Z = inputs.Z - inputs.center
+    scaled = Z * precision[:, None, :]
+    row_norms = precision @ inputs.centered.square()
+    r2 = _inner_products(-2.0 * scaled, inputs.centered) + (Z * scaled).sum(-1)[..., None] + row_norms.unsqueeze(1)
+    return r2.maximum(0.0)
+
+
+def _inner_products(Z: Array, columns: Value) -> Value:
+    """zᵀx for every pair with one matrix product for all classes, (C, M, N)."""
+    C, M, D = Z.shape
+    return (Z.reshape(C * M, D) @ columns).reshape(C, M, -1)
+
+
+# variance · shape(r²). The variance is in the exponent, where it stays float64: onnxruntime fuses a number that
+# multiplies a matrix before or after a matrix product into the product, as float32. For the same reason no k(x, x) is a
+# constant of the graph.
+
+
+def _rbf(r2: Value, log_variance: Array) -> Value:
+    return (r2 * -0.5 + log_variance).exp()
+
+
+def _matern12(r2: Value, log_variance: Array) -> Value:
+    return (log_variance - r2.sqrt()).exp()
+
+
+def _matern32(r2: Value, log_variance: Array) -> Value:
+    r = (r2 * 3.0).sqrt()
+    return (r + 1.0) * (log_variance - r).exp()
+
+
+def _matern52(r2: Value, log_variance: Array) -> Value:
+    r2 = r2 * 5.0
+    r = r2.sqrt()
+    return (r + r2 * (1.0 / 3.0) + 1.0) * (log_variance - r).exp()
+
+
+STATIONARY: dict[type[Kernel], Callable[[Value, Array], Value]] = {
+    RBF: _rbf,
+    Matern12: _matern12,
+    Matern32: _matern32,
+    Matern52: _matern52,
+}

@@ -1,80 +1,125 @@
-"""Which of C independent Gaussians is the largest, as a graph: `cavity.numerics.quadrature` without its tails.
+"""The probability that each of C independent Gaussians is the largest, as a graph.
 
-The nodes are placed in the same way, row by row: f = start + a·b·sinh(t/b), from where the distribution function F of
-the maximum begins to where it ends. A probability is needed to so many digits behind the point, not to so many of its
-own: the window is narrower, and no logarithm is taken of what is small.
+This is `cavity.numerics.quadrature` without its tails. The nodes of a row are the same: f = start + a·b·sinh(t/b), from
+where the distribution function F of the maximum begins to where it ends. Probabilities need an absolute accuracy here,
+not a relative one. The window is narrower, and small numbers need no logarithms.
+
+The standard normal distribution uses operators that every runtime has for float64. Φ(-x) = φ(x) · m(x) for x ≥ 0, where
+Mills' ratio m falls smoothly from √(π/2) to 1/x. In t = (x - a)/(x + a), which maps x ≥ 0 to [-1, 1), the function
+(x + a) · m(x) is nearly linear, and a polynomial approximates it well.
 """
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
-from scipy.special import log_ndtr
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.typing import NDArray
+from scipy.special import erfcx, log_ndtr
 
 from cavity.export.graph import Value
-from cavity.export.normal import LARGEST, SQRT_2PI, normal
 
-WINDOW = 7.0  # a class is decided beyond ± this many of its σ: Φ(-7) = 1e-12
-STEP, GROWTH = 0.8, 14.0  # a, as a share of the narrowest integrand at the start, and b; measured: p to 3e-12
-FARTHEST = 1e120  # in widths of the narrowest integrand: its square is finite, and nodes are at most 3,900
+Array = NDArray[np.float64]
+
+MILLS_CENTER, MILLS_DEGREE = 5.0, 18  # a and the degree of the polynomial: m has a measured relative error of 2e-14
+LARGEST = 37.0  # exp(-z²/2) is a normal float64 for |z| up to this
+SQRT_2PI = math.sqrt(2 * math.pi)
+WINDOW = 7.0  # a class is decided beyond ± this many σ: Φ(-7) = 1e-12
+STEP, GROWTH = 0.8, 14.0  # a, relative to the narrowest integrand at the start, and b: p has a measured error of 3e-12
+FARTHEST = 1e120  # in widths of the narrowest integrand: its square is finite, and there are at most 3,900 nodes
 
 
 def largest_probabilities(mean: Value, var: Value, n_classes: int) -> Value:
     """P(f_k is the largest), (C, N), of independent f_k ~ N(mean_k, var_k), each (C, N)."""
-    p = _of_two(mean, var) if n_classes == 2 else _of_many(mean, var.sqrt(), n_classes)
-    return p / p.sum(0, keep=True)
+    p = _two_classes(mean, var) if n_classes == 2 else _many_classes(mean, var.sqrt(), n_classes)
+    return p / p.sum(0, keepdims=True)
 
 
-def _of_two(mean: Value, var: Value) -> Value:
+class Normal(NamedTuple):
+    """exp(-z²/2), Φ(z) and Φ(-z) at points z."""
+
+    bell: Value
+    cdf: Value
+    upper_tail: Value
+
+
+def normal(z: Value) -> Normal:
+    """The standard normal distribution at points from -37 to 37. All values are at least 1e-299."""
+    bell = (z * z * -0.5).exp()
+    tail, is_negative = bell * _mills(z.abs()), z < 0.0
+    rest = 1.0 - tail
+    return Normal(bell, is_negative.where(tail, rest), is_negative.where(rest, tail))
+
+
+def _mills(x: Value) -> Value:
+    """m(x)/√(2π) for x ≥ 0."""
+    inverse = 1.0 / (x + MILLS_CENTER)
+    t = 1.0 - inverse * (2.0 * MILLS_CENTER)
+    highest, *others = (_mills_coefficients() / SQRT_2PI)[::-1]
+    total = t * highest + others[0]
+    for coefficient in others[1:]:
+        total = total * t + coefficient
+    return total * inverse
+
+
+def _mills_coefficients() -> Array:
+    """The coefficients of (x + a) · m(x) as a polynomial in t, from its interpolant at Chebyshev points."""
+
+    def scaled(t: Array) -> Array:
+        x = MILLS_CENTER * (1.0 + t) / (1.0 - t)
+        return (x + MILLS_CENTER) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
+
+    return np.asarray(Chebyshev.interpolate(scaled, MILLS_DEGREE).convert(kind=Polynomial).coef)
+
+
+def _two_classes(mean: Value, var: Value) -> Value:
     difference = mean.slice(0, 1, 0) - mean.slice(1, 2, 0)
-    both = normal(_within(difference / var.sum(0, keep=True).sqrt()))
-    return mean.graph.op("Concat", both.cdf, both.beyond, axis=0)
+    both = normal(_clip(difference / var.sum(0, keepdims=True).sqrt()))
+    return mean.graph.op("Concat", both.cdf, both.upper_tail, axis=0)
 
 
-def _of_many(mean: Value, sd: Value, n_classes: int) -> Value:
-    """Σ_nodes weight · F(f) · r_k(f)/σ_k, with r = φ/Φ: one set of nodes serves all classes."""
-    mean = _about_pivot(mean, sd, n_classes)
-    start = _start(mean, sd)
-    f, weight, active = _nodes(mean, sd, start)
-    at = normal(_within((f - mean) / sd))
-    mass = weight * at.cdf.product(1, n_classes)  # (K, 1, N)
+def _many_classes(mean: Value, sd: Value, n_classes: int) -> Value:
+    """Σ_nodes weight · F(f) · r_k(f)/σ_k with r = φ/Φ. All classes share the nodes."""
+    # Subtract the mean of the class with the highest lower end: f is accurate near it.
+    lower = mean - sd * WINDOW
+    pivot = mean.graph.op("Equal", np.arange(n_classes)[:, None], lower.argmax(0, keepdims=True))
+    mean = mean - pivot.where(mean, 0.0).sum(0, keepdims=True)
+    f, weight, active = _nodes(mean, sd, _start(mean, sd))
+    at = normal(_clip((f - mean) / sd))
+    mass = weight * at.cdf.prod(1, n_classes)  # (K, 1, N)
     p = (at.bell / at.cdf * mass).sum(0) / (sd * SQRT_2PI)
     return active.where(p, 0.0)
 
 
-def _about_pivot(mean: Value, sd: Value, n_classes: int) -> Value:
-    """Means less that of the class whose lower end is highest, so that f has the digits it needs near it."""
-    lower = mean - sd * WINDOW
-    chosen = mean.graph.op("Equal", np.arange(n_classes)[:, None], lower.argmax(0, keep=True))
-    return mean - chosen.where(mean, 0.0).sum(0, keep=True)
-
-
 def _start(mean: Value, sd: Value) -> Value:
-    """Where F begins, (1, N): a step of Newton's method on √(-log F), nearly linear, from the left.
+    """Where F begins, (1, N): one Newton step from the left on √(-log F), which is nearly linear.
 
-    One step is enough: what it falls short of costs a few nodes and no digits.
+    One step is enough: a start too far left costs a few nodes but no accuracy.
     """
     level = -float(log_ndtr(-WINDOW))
-    f = (mean - sd * WINDOW).max(0, keep=True)
-    at = normal(_within((f - mean) / sd))
-    root = (at.cdf.log().sum(0, keep=True) * -1.0).sqrt()
-    pull = (at.bell / at.cdf / (sd * SQRT_2PI)).sum(0, keep=True)
-    return f + root * (root - level**0.5) * 2.0 / pull
+    f = (mean - sd * WINDOW).max(0, keepdims=True)
+    at = normal(_clip((f - mean) / sd))
+    root = (at.cdf.log().sum(0, keepdims=True) * -1.0).sqrt()
+    slope = (at.bell / at.cdf / (sd * SQRT_2PI)).sum(0, keepdims=True)
+    return f + root * (root - level**0.5) * 2.0 / slope
 
 
 def _nodes(mean: Value, sd: Value, start: Value) -> tuple[Value, Value, Value]:
-    """The nodes and their weights, (K, 1, N), and which classes are undecided at the start, (C, N).
+    """Nodes and weights, (K, 1, N), and which classes are undecided at the start, (C, N).
 
-    As many as the neediest of the rows has use for.
+    The row that needs the most nodes sets their number.
     """
     z = (start - mean) / sd
     active = z < WINDOW
-    spacing = _spacing(_within(z), sd, active)
-    reach = (((mean + sd * WINDOW).max(0, keep=True) - start) / (spacing * GROWTH)).clip(0.0, FARTHEST)
+    spacing = _spacing(_clip(z), sd, active)
+    reach = (((mean + sd * WINDOW).max(0, keepdims=True) - start) / (spacing * GROWTH)).clip(0.0, FARTHEST)
     stop = (reach + (reach * reach + 1.0).sqrt()).log() * GROWTH  # GROWTH · asinh(reach)
     count = (stop.max(0, 1) + 2.0).cast("INT64")
     steps = (count - 1).cast("DOUBLE")
-    share = count.graph.counted(count).cast("DOUBLE").reshape(-1, 1, 1) / steps
-    rise = (share * stop * (1.0 / GROWTH)).exp()
+    fraction = count.graph.arange(count).cast("DOUBLE").reshape(-1, 1, 1) / steps
+    rise = (fraction * stop * (1.0 / GROWTH)).exp()
     fall = 1.0 / rise
     width = spacing * stop / steps
     f, weight = start + spacing * (0.5 * GROWTH) * (rise - fall), width * (rise + fall) * 0.5
@@ -82,15 +127,15 @@ def _nodes(mean: Value, sd: Value, start: Value) -> tuple[Value, Value, Value]:
 
 
 def _spacing(z: Value, sd: Value, active: Value) -> Value:
-    """A share of the narrowest active class's σ, less where many pull at it, (1, N)."""
-    unit = active.where(sd, np.inf).min(0, keep=True)
+    """A fraction of the smallest σ of the active classes, (1, N); smaller where the integrand is more curved."""
+    unit = active.where(sd, np.inf).min(0, keepdims=True)
     at = normal(z)
     hazard = at.bell / (at.cdf * SQRT_2PI)
-    ratio = (unit / sd).at_most(1.0)
-    curvature = (hazard * (hazard + z) * ratio * ratio).sum(0, keep=True) + 1.0
+    ratio = (unit / sd).minimum(1.0)
+    curvature = (hazard * (hazard + z) * ratio * ratio).sum(0, keepdims=True) + 1.0
     return unit * STEP / curvature.sqrt()
 
 
-def _within(z: Value) -> Value:
-    """Kept where exp(-z²/2) does not vanish; all is decided long before."""
+def _clip(z: Value) -> Value:
+    """Limit z so that exp(-z²/2) does not underflow. Probabilities are decided long before."""
     return z.clip(-LARGEST, LARGEST)

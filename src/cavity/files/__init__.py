@@ -1,1 +1,1 @@
-"""Files: atomic writes, tensors, JSON values and the model file."""
+"""Files: atomic writes, tensor files, JSON values and the model file."""

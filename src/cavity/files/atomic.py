@@ -1,19 +1,43 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes: readers see the old file or the new one, never a part of it."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` once it is whole, and goes if it is not to be."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path to write to. It replaces `path` on success and is removed on failure.
+
+    Args:
+        path: the file to write, in an existing folder. An old file is replaced.
+        folder: a temporary folder on the same file system, by default a hidden one next to `path`. It is created, and
+            removed at the end. Anything that is already there is deleted.
+    """
+    folder = folder or path.with_name(f".cavity-{secrets.token_hex(8)}.tmp")
+    temporary = folder / path.name
     try:
-        yield unfinished
-        os.replace(unfinished, path)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        yield temporary
+        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors creates files that only the owner can read
+        _sync(temporary, os.O_RDWR)
+        os.replace(temporary, path)
+        if os.name != "nt":  # Windows cannot sync a folder, and does not need to
+            _sync(path.parent, os.O_RDONLY)
     finally:
-        unfinished.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync(path: Path, flags: int) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

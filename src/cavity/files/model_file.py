@@ -1,227 +1,369 @@
-"""Model files: a fitted classifier in one safetensors file, safe to read whoever wrote it.
+"""Model files: a fitted classifier in one safetensors file that is safe to read from an untrusted source.
 
-The metadata holds a record in JSON, with the number of its format, and a checksum; all that is long is in tensors. What
-is kept, checked and left out, and how old files stay readable: docs/adr/0008-model-file.md.
+The metadata holds a record in JSON, with a format number, and a checksum. Arrays are tensors. What a file stores and
+omits, how it is checked, and how old files stay readable: docs/adr/0008-model-file.md.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from cavity.files import tensor_file as tensorfile
-from cavity.files.json_values import shown
-from cavity.files.packing import FORMAT, FORMS, Model, Record, pack
-from cavity.files.tensor_file import Head
+from cavity.files import tensor_file
+from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
+from cavity.files.tensor_file import Tensors
+from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
+from cavity.gp.prior import KERNEL, Posterior, Prior, Whitened
+from cavity.kernels import Kernel, Product, Sum
+from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-__all__ = ["FORMAT", "Model", "ModelFileError", "describe", "read", "write"]
+__all__ = ["FORMAT", "ModelFileError", "SavedModel", "read", "write"]
 
-RECORD, DIGEST = "cavity.model", "digest"  # the keys of the metadata
-OF_CHECKPOINT = "cavity"
-HISTORY, EVENTS = 300, 100  # records of the history that are kept, and of them those with an event
-LONGEST_EVENT = 500  # characters
-AGAIN = "Get the file again, or save the model again"
-OURS = "Give a file that the `save` of a GPClassifier wrote"
+FORMAT = 1
+RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
+MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
+# Bounds that keep everything computed from these numbers finite.
+LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
+METHODS = ("ep", "sep", "gfitc", "vi")
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
+SCALERS = ("standard", "quantile", "unscaled")
+USE_SAVED = "Use a file that GPClassifier.save wrote"
 
 
 class ModelFileError(ValueError):
-    """A model file cannot be written or read; the message says which, why, and what to try."""
+    """A model file cannot be written or read. The message says why and what to do."""
 
 
-class _Foreign(ValueError):
-    """The file may be in order, but it is not for us; the message has its own remedy."""
+class _NotAModel(ValueError):
+    """The file may be valid, but this version cannot use it. The message includes the remedy."""
 
 
-def write(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model, whole or not at all; an old file of that name is replaced.
+@dataclass(frozen=True)
+class SavedModel:
+    """Everything that a model file stores.
+
+    Attributes:
+        params: constructor arguments. In a file, `checkpoint` and a `random_state` that is not an int become None.
+        classes: sorted labels: ints, floats, bools or strings.
+        n_features: number of features D.
+        feature_names: column names, if the training data had names.
+        posterior: q(u) with its sharpness and ε.
+        scaler: maps X to the units of the kernel.
+        method: "ep", "sep", "gfitc" or "vi".
+        log_marginal_likelihood: log Z_q of the training rows, or the bound.
+        n_iter: number of epochs.
+        history: training records; a file stores at most a few hundred.
+        training: facts about the training rows.
+        metrics: scores.
+    """
+
+    params: dict[str, Any]
+    classes: NDArray[Any]
+    n_features: int
+    feature_names: list[str] | None
+    posterior: Posterior
+    scaler: Scaler
+    method: str
+    log_marginal_likelihood: float
+    n_iter: int
+    history: list[dict[str, Any]]
+    training: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+def write(path: str | os.PathLike[str], model: SavedModel) -> None:
+    """Write a model file atomically. An old file is replaced.
 
     Args:
-        path: the file, `*.cavity` by custom, in a folder that exists.
-        model: kernels must be of `cavity.kernels`, labels ints, floats, bools or strings; a TypeError names others. Of
-            a long history a few hundred records are kept.
+        path: the file, conventionally `*.cavity`, in an existing folder.
+        model: kernels must come from `cavity.kernels`, and labels must be ints, floats, bools or strings. A long
+            history is thinned to a few hundred records.
+
+    Raises:
+        TypeError: the file format cannot store a value.
+        ModelFileError: the file cannot be written, or could not be read again.
     """
-    model = replace(model, params=_kept(model.params), history=_summary(model.history))
-    record, packed = pack(model, __version__)
-    tensors, target = tensorfile.separate(packed), Path(os.path.realpath(path))
-    with _explained(path, "written"):
+    seed = model.params.get("random_state")
+    is_int = isinstance(seed, Integral) and not isinstance(seed, bool)
+    omitted = {"checkpoint": None, "random_state": seed if is_int else None}
+    params = model.params | {name: value for name, value in omitted.items() if name in model.params}
+    record, tensors = pack(replace(model, params=params, history=_thin(model.history)))
+    tensors, target = tensor_file.separate(tensors), Path(os.path.realpath(path))
+    with _explain_errors(path, "written"):
         text = json.dumps(record, allow_nan=False)
-        _check_readable(text, tensors)
+        length = len(json.dumps(text)) + sum(len(name) + 200 for name in tensors)
+        if (limit := tensor_file.MAX_HEADER) < length:
+            raise ValueError(f"its header has {length} bytes, and the limit is {limit}; shorten labels and names")
+        unpack(parse_json(text), tensors)
         if target.exists() and not target.is_file():
-            raise _Foreign("it is a folder or a device. Give the name of a file")
-        folder = target.with_name(f".cavity-{secrets.token_hex(8)}.tmp")
-        tensorfile.save(target, tensors, {RECORD: text, DIGEST: tensorfile.digest(text, tensors)}, folder)
+            raise _NotAModel("it is a folder or a device. Choose a file name")
+        tensor_file.save(target, tensors, {RECORD: text, DIGEST: tensor_file.digest(text, tensors)})
 
 
-def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> Model:
-    """The model of a file; a ModelFileError where anything is not as `write` would have it.
-
-    Nothing in the file is run, and no more memory is taken than the file has bytes, and some.
+def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> SavedModel:
+    """Read a model file. This runs no code from the file, and needs little more memory than the file has bytes.
 
     Args:
         path: the file.
-        known: names of settings; others, of a later version that keeps the format, are left out with a warning.
+        known: names of the constructor arguments. Others, from a newer version, are dropped with a warning.
+
+    Raises:
+        ModelFileError: the file is not a valid model file.
     """
-    with _opened(path) as file:
-        head, record = _start(file)
-        _check_memory(file)
-        tensors = tensorfile.read_tensors(file, head)
-        if head.metadata[DIGEST] != tensorfile.digest(head.metadata[RECORD], tensors):
+    with _open(path) as (file, metadata, record, header):
+        size, free = os.fstat(file.fileno()).st_size, available_bytes(torch.device("cpu"))
+        if free is not None and size > free:
+            raise _NotAModel(f"it needs {size} bytes of memory, and only {free} bytes are available. Free some memory")
+        tensors = tensor_file.read_tensors(file, header)
+        if metadata[DIGEST] != tensor_file.digest(metadata[RECORD], tensors):
             raise ValueError("its checksum is wrong")
-        model = FORMS[record["format"]].build(record, tensors)
-    return model if known is None else replace(model, params=_known(path, model.params, known))
+        model = unpack(record, tensors)
+    if known is not None and (unknown := sorted(set(model.params) - set(known))):
+        warnings.warn(f"{os.fspath(path)} has settings that this version of cavity does not know. They do not affect "
+                      f"predictions and are ignored: {', '.join(unknown)[:200]}", stacklevel=3)  # fmt: skip
+        model = replace(model, params={name: value for name, value in model.params.items() if name in known})
+    return model
 
 
-def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a file says of its model, as JSON has it: all but the tensors, which are not read.
-
-    So it is quick whatever the size; that the numbers are sound only `read` finds out.
-    """
-    with _opened(path) as file:
-        head, record = _start(file)
-        size = os.fstat(file.fileno()).st_size
-    shapes = {name: shape for name, (_, shape) in head.kinds.items()}
-    found: dict[str, Any] = {name: shown(words, shapes) for name, words in record.items() if name != "by_columns"}
-    return found | {"classes": record["classes"]["values"], "n_inducing": shapes["R_inverse"][-1], "bytes": size}
-
-
-# --- Writing ---
-
-
-def _check_readable(text: str, tensors: tensorfile.Tensors) -> None:
-    """What could not be read again is not written."""
-    form, kinds = FORMS[FORMAT], {name: (x.dtype, tuple(x.shape)) for name, x in tensors.items()}
-    length = len(json.dumps(text)) + sum(len(name) + 200 for name in tensors)  # of a table entry each
-    if length > tensorfile.MOST_HEADER:
-        raise ValueError(f"its header would take {length} bytes, of {tensorfile.MOST_HEADER} at most: shorten the "
-                         "names of labels and features, or keep fewer metrics")  # fmt: skip
-    record = tensorfile.parse(text)
-    form.check(record, kinds)
-    form.build(record, tensors)
-
-
-def _kept(params: dict[str, Any]) -> dict[str, Any]:
-    """A folder means nothing elsewhere, and a generator has gone on since."""
-    seed = params.get("random_state")
-    is_seed = isinstance(seed, Integral) and not isinstance(seed, bool)
-    instead = {"checkpoint": None, "random_state": seed if is_seed else None}
-    return params | {name: value for name, value in instead.items() if name in params}
+def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
+    """Return the record and the tensors of a model. Raises TypeError for a value that they cannot hold."""
+    q, tensors = model.posterior.to(torch.device("cpu")), dict[str, torch.Tensor]()
+    factor = q.whitened.R_inverse
+    by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
+    record = {
+        "format": FORMAT,
+        "cavity": __version__,
+        "classes": encode_labels(model.classes),
+        "n_features": int(model.n_features),
+        "feature_names": None if model.feature_names is None else [str(name) for name in model.feature_names],
+        "method": model.method,
+        "kernel": encode(q.prior.kernel, "start", tensors),
+        "precision": str(q.prior.dtype).removeprefix("torch."),
+        "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
+        "sharpness": float(q.sharpness),
+        "epsilon": float(q.epsilon),
+        "scaler": type(model.scaler).__name__.lower(),
+        "n_iter": int(model.n_iter),
+        "params": encode(model.params, "params", tensors),
+        "log_marginal_likelihood": encode(float(model.log_marginal_likelihood), "log_marginal_likelihood"),
+        "history": encode(model.history, "history"),
+        "training": encode(model.training, "training"),
+        "metrics": encode(model.metrics, "metrics"),
+    }
+    tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
+    tensors |= {"R_inverse": factor.mT if by_columns else factor}
+    tensors |= {KERNEL + name: value for name, value in q.prior.params.items()}
+    return record, tensors | _pack_scaler(model.scaler)
 
 
-def _summary(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most a few hundred records: the first, the last, those with an event, and others evenly between."""
-    if len(history) > HISTORY:
+def _pack_scaler(scaler: Scaler) -> Tensors:
+    if not isinstance(scaler, Standard | Quantile | Unscaled):
+        raise TypeError(f"scaler={scaler!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
+    standard = scaler.standard if isinstance(scaler, Quantile) else scaler
+    arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
+    if isinstance(scaler, Quantile):
+        arrays |= {"knots": np.concatenate(scaler.knots), "levels": np.concatenate(scaler.levels)}
+        arrays |= {"counts": np.array([len(knots) for knots in scaler.knots], dtype=np.int64)}
+    return {f"scaler.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+
+
+def _thin(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the first record, the last, those with an event, and evenly spaced others; shorten long events."""
+    if len(history) > MAX_HISTORY:
         events = [i for i, record in enumerate(history) if record.get("event") is not None]
-        events = events if len(events) <= EVENTS else events[: EVENTS // 2] + events[-EVENTS // 2 :]
-        evenly = np.linspace(0, len(history) - 1, HISTORY - len(events)).round().astype(int).tolist()
+        events = events if len(events) <= MAX_EVENTS else events[: MAX_EVENTS // 2] + events[-MAX_EVENTS // 2 :]
+        evenly = np.linspace(0, len(history) - 1, MAX_HISTORY - len(events)).round().astype(int).tolist()
         history = [history[i] for i in sorted({*events, *evenly})]
-    return [record | _short_event(record) for record in history]
+    texts = [record["event"] if isinstance(record.get("event"), str) else "" for record in history]
+    shorter = [{"event": f"{text[: MAX_EVENT - 1]}…"} if len(text) > MAX_EVENT else {} for text in texts]
+    return [record | event for record, event in zip(history, shorter, strict=True)]
 
 
-def _short_event(record: dict[str, Any]) -> dict[str, Any]:
-    event = record.get("event")
-    return {"event": f"{event[: LONGEST_EVENT - 1]}…"} if isinstance(event, str) and len(event) > LONGEST_EVENT else {}
+# What each field of a record must be.
+_RULES: dict[str, Callable[[Any], bool]] = {
+    "format": lambda v: v == FORMAT,
+    "cavity": lambda v: isinstance(v, str) and len(v) <= 100,
+    "classes": lambda v: isinstance(v, dict),
+    "n_features": lambda v: type(v) is int and v >= 1,
+    "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
+    "method": lambda v: isinstance(v, str) and v in METHODS,
+    "kernel": lambda v: isinstance(v, dict),
+    "precision": lambda v: isinstance(v, str) and v in PRECISIONS,
+    "by_columns": lambda v: isinstance(v, bool),
+    "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
+    "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
+    "scaler": lambda v: isinstance(v, str) and v in SCALERS,
+    "n_iter": lambda v: type(v) is int and v >= 0,
+    "params": lambda v: isinstance(v, dict) and not any(name.startswith("$") for name in v),
+    "log_marginal_likelihood": lambda v: isinstance(v, float) or (isinstance(v, dict) and set(v) == {"$float"}),
+    "history": lambda v: isinstance(v, list) and all(isinstance(record, dict) for record in v),
+    "training": lambda v: isinstance(v, dict),
+    "metrics": lambda v: isinstance(v, dict),
+}
 
 
-# --- Reading ---
+def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """Check a record, and the dtypes and shapes of its tensors. Return the record with decoded values."""
+    if set(record) != set(_RULES):
+        raise ValueError(f"its record lacks or adds {', '.join(sorted(set(record) ^ set(_RULES)))[:100]}")
+    for name, is_valid in _RULES.items():
+        if not is_valid(record[name]):
+            raise ValueError(f"its record has an invalid {name}")
+    arrays, classes = {name: x.numpy() for name, x in tensors.items()}, decode_labels(record["classes"])
+    kernel = decode_kernel(record["kernel"], "start", arrays)
+    found = record | {"kernel": kernel, "classes": classes, "params": decode(record["params"], "params", arrays)}
+    for name in ("log_marginal_likelihood", "history", "training", "metrics"):
+        found[name] = decode(record[name], name, {})
+    names, sizes = record["feature_names"], {"C": len(classes), "D": record["n_features"]}
+    if names is not None and len(names) != sizes["D"]:
+        raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
+    axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
+    axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
+    axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
+    for name, letters in axes.items():
+        x, dtype = tensors.get(name), torch.int64 if name == "scaler.counts" else torch.float64
+        shape = None if x is None or x.dtype != dtype or x.ndim != len(letters) else x.shape
+        if shape is None or any(n < 1 or sizes.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
+            wanted = ", ".join(str(sizes.get(letter, letter)) for letter in letters)
+            got = "nothing" if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
+            raise ValueError(f"{name} must be {dtype} of shape ({wanted}), got {got}")
+    if not {sizes["K"], sizes["P"]} <= {1, sizes["C"]}:
+        raise ValueError(f"it has {sizes['K']} kernels and {sizes['P']} sets of points for {sizes['C']} classes")
+    if unknown := set(arrays) - set(axes):
+        raise ValueError(f"it has unknown tensors: {', '.join(sorted(unknown))[:100]}")
+    return found
+
+
+def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, str]:
+    """Return the axes of a kernel's parameters: K kernels, D features."""
+    if isinstance(kernel, Sum | Product):
+        parts = [_parameter_axes(part, f"{prefix}{i}.") for i, part in enumerate(kernel.parts)]
+        return {name: axes for part in parts for name, axes in part.items()}
+    return {f"{prefix}log_{f.name}": "KD" if f.name == "lengthscale" else "K" for f in fields(kernel)}  # type: ignore[arg-type]
+
+
+def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
+    """Return the model of a record and its tensors. Raises ValueError if no fit can have made them."""
+    found = _decode(record, tensors)
+    bounds = {"Z": LARGEST_PARAMETER, "R_inverse": LARGEST_FACTOR, "m": LARGEST_MEAN, "log_noise": LARGEST_LOG}
+    for name, x in tensors.items():
+        if x.is_floating_point() and x.numel():
+            bound = LARGEST_LOG if name.startswith(KERNEL) else bounds.get(name, torch.finfo(x.dtype).max)
+            low, high = (float(end) for end in torch.aminmax(x))
+            if not (-bound <= low and high <= bound):
+                raise ValueError(f"{name} has NaN, infinity or a number beyond {bound:g}")
+    found |= {"posterior": _unpack_posterior(found, tensors), "scaler": _unpack_scaler(found["scaler"], tensors)}
+    return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
+
+
+def _unpack_posterior(record: dict[str, Any], tensors: Tensors) -> Posterior:
+    kernel, Z, factor = record["kernel"], tensors["Z"], tensors["R_inverse"]
+    params = {name.removeprefix(KERNEL): x for name, x in tensors.items() if name.startswith(KERNEL)}
+    farthest = torch.maximum(Z.amax(1), -Z.amin(1))[:, None, :]
+    if not bool((kernel.diag(params, farthest) <= LARGEST_VARIANCE).all()):
+        raise ValueError(f"its kernel has variances beyond {LARGEST_VARIANCE:g}")
+    for x in factor:  # lower triangular, or upper triangular in the VI of the paper
+        if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):
+            raise ValueError("R_inverse must be triangular with a positive diagonal")
+    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), PRECISIONS[record["precision"]])
+    whitened = Whitened(factor.mT if record["by_columns"] else factor, tensors["m"])
+    return Posterior(prior, whitened, record["epsilon"], record["sharpness"])
+
+
+def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
+    if kind == "unscaled":
+        return Unscaled()
+    arrays = {name.removeprefix("scaler."): x.numpy() for name, x in tensors.items() if name.startswith("scaler.")}
+    if not (arrays["sd"] >= np.finfo(float).tiny).all():
+        raise ValueError("scaler.sd must be positive")
+    standard = Standard(arrays["mean"], arrays["sd"])
+    if kind == "standard":
+        return standard
+    counts, n_knots = arrays["counts"], len(arrays["knots"])
+    if not ((counts >= 1) & (counts <= n_knots)).all() or sum(counts.tolist()) != n_knots:
+        raise ValueError("scaler.counts must be positive and sum to the number of knots")
+    ends = np.cumsum(counts)[:-1]
+    knots, levels = (tuple(part.copy() for part in np.split(arrays[name], ends)) for name in ("knots", "levels"))
+    if not all((a[1:] > a[:-1]).all() for a in knots) or not all((a[1:] >= a[:-1]).all() for a in levels):
+        raise ValueError("scaler.knots and scaler.levels must increase")
+    return Quantile(standard, knots, levels)
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file, and nothing that only looks like one: to open a pipe would be to wait for ever."""
-    with _explained(path, "read"):
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, dict[str, str], dict[str, Any], Tensors]]:
+    """Open a model file: yield the file, its metadata, its record, and its tensors on the meta device."""
+    with _explain_errors(path, "read"):
         mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise _Foreign(f"it is a {'folder' if stat.S_ISDIR(mode) else 'device'}. {OURS}")
+        if not stat.S_ISREG(mode):  # opening a pipe would wait forever
+            raise _NotAModel(f"it is a {'folder' if stat.S_ISDIR(mode) else 'device'}. {USE_SAVED}")
         with open(path, "rb") as file:
-            yield file
+            try:
+                metadata, header = tensor_file.read_header(file)
+            except ValueError as error:
+                reason = _other_type(file) or f"{error}; it is not a model file, or it is damaged"
+                raise _NotAModel(f"{reason}. {USE_SAVED}") from error
+            yield file, metadata, _read_record(metadata), header
 
 
-def _start(file: BinaryIO) -> tuple[Head, Record]:
-    """The head and the record, held against each other and the size of the file."""
-    try:
-        head = tensorfile.read_head(file)
-    except ValueError as error:
-        raise _Foreign(f"{_looks_like(file) or f'{error}; it is no model file, or a damaged one'}. {OURS}") from error
-    return head, _record(head)
-
-
-def _record(head: Head) -> Record:
-    if set(head.metadata) != {RECORD, DIGEST}:
-        what = "a checkpoint of training" if OF_CHECKPOINT in head.metadata else "a safetensors file"
-        raise _Foreign(f"it is {what}, and not a model of cavity. {OURS}")
-    record = tensorfile.parse(head.metadata[RECORD])
+def _read_record(metadata: dict[str, str]) -> dict[str, Any]:
+    if set(metadata) != {RECORD, DIGEST}:
+        kind = "a training checkpoint" if "cavity" in metadata else "a safetensors file"
+        raise _NotAModel(f"it is {kind}, not a cavity model. {USE_SAVED}")
+    record = parse_json(metadata[RECORD])
     number = record.get("format") if isinstance(record, dict) else None
     if type(number) is not int or number < 1:
-        raise ValueError("its record has no format")
-    if number not in FORMS:
-        by = str(record.get("cavity"))[:20]
-        raise _Foreign(f"it was written by a newer cavity ({by}), in format {number}; this one ({__version__}) reads "
-                       f"up to format {FORMAT}. Upgrade: pip install --upgrade cavity")  # fmt: skip
-    FORMS[number].check(record, head.kinds)
+        raise ValueError("its record has no format number")
+    if number > FORMAT:
+        raise _NotAModel(f"it has format {number} of a newer cavity ({str(record.get('cavity'))[:20]}); this version "
+                         f"({__version__}) reads format {FORMAT}. Upgrade: pip install --upgrade cavity")  # fmt: skip
     return record
 
 
-def _looks_like(file: BinaryIO) -> str | None:
+def _other_type(file: BinaryIO) -> str | None:
     file.seek(0)
-    first = file.read(8)
-    if not first:
+    start = file.read(8)
+    if not start:
         return "it is empty"
-    if first[:1] == b"\x80" and first[1] in range(2, 6) and any(first[2:]):
-        return "it is a pickle, which could run any program and is never opened here"
-    return "it is a zip archive, as PyTorch and others write them" if first[:4] == b"PK\x03\x04" else None
-
-
-def _check_memory(file: BinaryIO) -> None:
-    size, free = os.fstat(file.fileno()).st_size, available_bytes(torch.device("cpu"))
-    if free is not None and size > free:
-        raise _Foreign(f"it has {size} bytes, and {free} bytes of memory are free. Free some, or use a larger machine")
-
-
-def _known(path: str | os.PathLike[str], params: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    if unknown := sorted(set(params) - set(known)):
-        warnings.warn(f"{os.fspath(path)} has settings that this version of cavity does not know, and leaves out: "
-                      f"{', '.join(unknown)[:200]}. Predictions do not depend on them", stacklevel=4)  # fmt: skip
-    return {name: value for name, value in params.items() if name in known}
-
-
-# --- Both ---
+    if start[:1] == b"\x80" and start[1] in range(2, 6) and any(start[2:]):
+        return "it is a pickle, which can run any code and is never opened here"
+    return "it is a zip archive, as torch.save writes it" if start[:4] == b"PK\x03\x04" else None
 
 
 @contextmanager
-def _explained(path: str | os.PathLike[str], done: str) -> Iterator[None]:
-    """Errors with the name of the file, what is wrong with it, and what to do."""
-    start = f"{os.fspath(path)} cannot be {done}"
+def _explain_errors(path: str | os.PathLike[str], action: str) -> Iterator[None]:
+    """Turn errors into a ModelFileError with the file name, the reason and a remedy."""
+    missing, retry, target = {
+        "read": ("the file does not exist. Check the name", "Save the model again, or download the file again", "file"),
+        "written": ("the folder does not exist. Create it first", "Such a file could not be read again", "folder"),
+    }[action]
     try:
         yield
-    except _Foreign as error:
-        raise ModelFileError(f"{start}: {error}.") from error
-    except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"{start}: {_reason(error, done)}.") from error
-    except (ValueError, RecursionError) as error:
-        remedy = AGAIN if done == "read" else "Such a file could not be read again"
-        raise ModelFileError(f"{start}: {error}. {remedy}.") from error
-
-
-def _reason(error: Exception, done: str) -> str:
-    if tensorfile.is_full(error):
-        return "the disk is full. Free some space, or give another folder"
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return "there is no such file. Check the name" if done == "read" else "there is no such folder. Make it first"
-    if isinstance(error, PermissionError):
-        return f"{error.strerror}. Give another {'file' if done == 'read' else 'folder'}, or ask for the right to it"
-    return f"{error}. Check the name and the disk"
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        if isinstance(error, _NotAModel):
+            reason = str(error)
+        elif isinstance(error, ValueError | RecursionError):
+            reason = f"{error}. {retry}"
+        elif tensor_file.is_full(error):
+            reason = "the disk is full. Free some space, or choose another folder"
+        elif isinstance(error, FileNotFoundError | NotADirectoryError):
+            reason = missing
+        elif isinstance(error, PermissionError):
+            reason = f"{error.strerror}. Change the permissions, or choose another {target}"
+        else:
+            reason = f"{error}. Check the name and the disk"
+        raise ModelFileError(f"{os.fspath(path)} cannot be {action}: {reason}.") from error

@@ -77,8 +77,8 @@ class Unscaled:
     def transform(self, X: Array) -> Array:
         if not (np.abs(X) <= LARGEST_INPUT).all():
             raise ValueError(
-                f"scaling=None needs values of X up to {LARGEST_INPUT:g} in absolute value, got {np.abs(X).max():.3g}: use "
-                "scaling='standard' or scale the features"
+                f"scaling=None needs values of X up to {LARGEST_INPUT:g} in absolute value, got {np.abs(X).max():.3g}: "
+                "use scaling='standard' or scale the features"
             )
         return X
 

@@ -6,7 +6,6 @@ attributes. `OnlineFit` does the same for `partial_fit`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from cavity.data import ArrayData, StreamData, Survey, read_all, survey
 from cavity.data.arrays import Share
 from cavity.data.base import Data
 from cavity.data.source import Source
+from cavity.files.json_values import to_json
 from cavity.fitting.calibration import HeldOut, best_sharpness, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
 from cavity.fitting.rows import (
@@ -394,8 +394,12 @@ class Fit:
         if s.checkpoint is None or self.is_trial:
             return None
         folder = Path(s.checkpoint) if name == "fit" else Path(s.checkpoint) / name
-        settings = {n: _json_value(value) for n, value in s.as_dict().items() if n not in FREE_TO_CHANGE}
-        about = {"settings": settings, "data": _json_value(self.data.fingerprint), "seed": self.plan.training.seed}
+        settings = {n: to_json(value, hash_arrays=True) for n, value in s.as_dict().items() if n not in FREE_TO_CHANGE}
+        about = {
+            "settings": settings,
+            "data": to_json(self.data.fingerprint, hash_arrays=True),
+            "seed": self.plan.training.seed,
+        }
         return Keeper(Checkpoints(folder), about, s.checkpoint_seconds, self.options.resume)
 
     def _choose_scaling(self, rows: TrainingRows) -> str:
@@ -524,19 +528,6 @@ def array_data(
     X = torch.as_tensor(scaler.transform(rows.X[first:last]), dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
     return ArrayData(X, y, weight, n_classes, Share(first, n, own_weight) if workers.size > 1 else None)
-
-
-def _json_value(value: Any) -> Any:
-    """Return the value as JSON has it; arrays by their digest, other objects by their repr."""
-    if isinstance(value, dict):
-        return {str(name): _json_value(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}, {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
-    if isinstance(value, np.generic):
-        return _json_value(value.item())
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def _describe(record: Any) -> str:

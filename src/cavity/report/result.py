@@ -6,7 +6,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from cavity.files.atomic import whole_file
+from cavity.files.atomic import atomic_write
 from cavity.report.findings import Findings, Interval
 from cavity.report.html import Markup, el
 from cavity.report.numerals import between, number, percent
@@ -45,8 +45,8 @@ class Report:
             )
         if target.is_dir():
             raise ValueError(f"path={str(path)!r} is a folder; the name of a file is needed, such as 'report.html'")
-        with whole_file(target) as unfinished:
-            unfinished.write_bytes(self.html.encode())
+        with atomic_write(target) as temporary:
+            temporary.write_bytes(self.html.encode())
         return target
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ def run():
         found = body(*(Value(graph, name) for name in given))
         found = {f"y{i}": value for i, value in enumerate(found if isinstance(found, tuple) else (found,))}
         for name, value in found.items():
-            graph.named(value.cast("DOUBLE"), name)
+            graph.output(value.cast("DOUBLE"), name)
         model = graph.model([free(name) for name in given], [free(name) for name in found])
         session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         made = session.run(None, given)

@@ -282,16 +282,16 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypatch
 
 def test_what_does_not_fit_together_is_refused():
     posterior = random_posterior()
-    with pytest.raises(ValueError, match=r"classes has shape \(2,\); the posterior has 3 classes"):
+    with pytest.raises(ValueError, match=r"classes must have shape \(3,\), got \(2,\)"):
         to_onnx(posterior, SCALER, [0, 1])
-    with pytest.raises(ValueError, match="feature_names has 1 names; the posterior has 4 features"):
+    with pytest.raises(ValueError, match="feature_names must have 4 names, got 1"):
         to_onnx(posterior, SCALER, [0, 1, 2], ["a"])
-    with pytest.raises(ValueError, match="dtype='float16' cannot be used"):
+    with pytest.raises(ValueError, match=r"dtype must be .*, got 'float16'"):
         to_onnx(posterior, SCALER, [0, 1, 2], dtype="float16")
 
 
 def test_a_model_too_large_for_a_file_is_refused(monkeypatch):
-    monkeypatch.setattr(export, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(export, "MAX_FILE_SIZE", 1000)
     with pytest.raises(ValueError, match="fewer inducing points"):
         to_onnx(random_posterior(), SCALER, [0, 1, 2])
 

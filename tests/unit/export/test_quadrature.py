@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
-from cavity.export.quadrature import FARTHEST, GROWTH, largest_probabilities
+from cavity.export.quadrature import FARTHEST, GROWTH, LARGEST, largest_probabilities, normal
 from cavity.numerics.quadrature import max_log_probs
 
 TOLERANCE = 1e-11
@@ -86,3 +87,26 @@ def test_no_row_takes_all_the_memory(run):
     p = run(lambda m, v: largest_probabilities(m, v, 3), mean, var)
     assert np.isfinite(p).all()
     assert GROWTH * np.arcsinh(FARTHEST) < 3900
+
+
+# --- The normal distribution ---
+
+POINTS = np.concatenate([np.linspace(-LARGEST, LARGEST, 4001), np.linspace(-1e-3, 1e-3, 11)])
+
+
+def test_both_tails_have_all_their_digits(run):
+    bell, cdf, upper_tail = run(lambda z: tuple(normal(z)), POINTS)
+    np.testing.assert_allclose(bell, np.exp(-0.5 * POINTS**2), rtol=1e-13)
+    np.testing.assert_allclose(cdf, ndtr(POINTS), rtol=1e-12)
+    np.testing.assert_allclose(upper_tail, ndtr(-POINTS), rtol=1e-12)
+
+
+def test_the_two_sides_add_up(run):
+    _, cdf, upper_tail = run(lambda z: tuple(normal(z)), POINTS)
+    np.testing.assert_allclose(cdf + upper_tail, 1, rtol=0, atol=2e-16)
+
+
+def test_nothing_vanishes(run):
+    """Quotients of these are taken, and logarithms."""
+    _, cdf, upper_tail = run(lambda z: tuple(normal(z)), POINTS)
+    assert min(cdf.min(), upper_tail.min()) >= 1e-300

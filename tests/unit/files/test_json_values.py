@@ -1,4 +1,4 @@
-"""Values in the words of JSON: they come back as they were, and nothing else comes back."""
+"""The JSON codec: values come back as they were, and nothing else comes back."""
 
 import json
 import math
@@ -10,27 +10,25 @@ import pytest
 import torch
 
 from cavity.files.json_values import (
+    MAX_ITEMS,
     decode,
     decode_kernel,
     decode_labels,
     encode,
     encode_labels,
-    parameter_shapes,
-    shown,
+    parse_json,
+    to_json,
 )
 from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Sum
 
 
 def there_and_back(value):
     tensors = {}
-    words = json.loads(json.dumps(encode(value, "x", tensors), allow_nan=False))
-    found = decode(words, "x", lambda name: tensors.pop(name).numpy())
-    assert tensors == {}
+    encoded = json.loads(json.dumps(encode(value, "x", tensors), allow_nan=False))
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    found = decode(encoded, "x", arrays)
+    assert arrays == {}
     return found
-
-
-def take_nothing(name):
-    raise AssertionError(name)
 
 
 # --- Any value ---
@@ -108,7 +106,7 @@ def test_without_tensors_arrays_become_lists():
     ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_held_is_named(value):
-    with pytest.raises(TypeError, match=r"^settings\.thing\b.*cannot hold; .*(use|needed)"):
+    with pytest.raises(TypeError, match=r"^settings\.thing\b.*cannot be saved in a model file; use"):
         encode({"thing": value}, "settings", {})
 
 
@@ -118,7 +116,7 @@ def test_long_values_are_cut_in_messages():
     assert len(str(caught.value)) < 250
 
 
-BAD_WORDS = {
+INVALID = {
     "unknown tag": {"$eval": "1"},
     "two tags": {"$tuple": [], "$dict": []},
     "a tag among others": {"$tuple": [], "a": 1},
@@ -130,6 +128,7 @@ BAD_WORDS = {
     "a key that is a list": {"$dict": [[[1], 2]]},
     "equal keys": {"$dict": [[1, 2], [1.0, 3]]},
     "an array of another": {"$array": "y"},
+    "an array that is missing": {"$array": "x.a"},
     "an array without name": {"$array": [1]},
     "a kernel that is none": {"$kernel": "RBF"},
     "a kernel whose name is a list": {"$kernel": [["RBF"], {}]},
@@ -147,10 +146,10 @@ BAD_WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", BAD_WORDS.values(), ids=BAD_WORDS)
-def test_other_words_are_refused(words):
+@pytest.mark.parametrize("value", INVALID.values(), ids=INVALID)
+def test_values_that_were_not_encoded_raise(value):
     with pytest.raises(ValueError, match=r"\bx\b"):
-        decode({"a": words}, "x", take_nothing)
+        decode({"a": value}, "x", {})
 
 
 # --- Kernels ---
@@ -170,25 +169,6 @@ def test_kernels_come_back(kernel):
     assert repr(found) == repr(kernel).replace("[1.0, 2.0]", "array([1., 2.])").replace("array(3.)", "3.0")
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_shapes_are_those_of_the_kernel(kernel):
-    shapes = {name: tuple(value.shape) for name, value in kernel.start(2, 2, 1.0).items()}
-    assert parameter_shapes(kernel, 2, 2) == shapes
-
-
-def test_kernels_are_shown_as_they_print():
-    kernel = (RBF(2.0) + Linear(A)) * Constant() + RBF()
-    text = "(RBF(lengthscale=2.0, variance=None) + Linear(lengthscale=array of shape (1, 2), variance=None)) * "
-    text += "Constant(variance=None) + RBF(lengthscale=None, variance=None)"
-    words = encode({"kernel": kernel}, "x", {})
-    assert shown(words, {"x.kernel.0.0.1.lengthscale": (1, 2)}) == {"kernel": text}
-
-
-def test_values_are_shown_in_plain_json():
-    words = encode({"a": (1, math.inf), "b": {1: "x"}, "c": [None, 0.5]}, "x", {})
-    assert shown(words, {}) == {"a": [1, "inf"], "b": {"1": "x"}, "c": [None, 0.5]}
-
-
 class Mine(RBF):
     """One's own."""
 
@@ -199,7 +179,7 @@ class _Sum(Sum):
 
 @pytest.mark.parametrize("kernel", [Mine(), RBF() + Mine(), _Sum((RBF(), RBF()))], ids=repr)
 def test_kernels_of_ones_own_are_named(kernel):
-    with pytest.raises(TypeError, match=r"kernel.*(Mine|_Sum).*cannot hold; kernels of cavity\.kernels.*pickle"):
+    with pytest.raises(TypeError, match=r"kernel.*(Mine|_Sum).*cannot be saved in a model file; use RBF,.*pickle"):
         encode(kernel, "kernel", {})
 
 
@@ -207,14 +187,14 @@ def test_a_class_of_a_known_name_is_not_taken_for_it():
     class RBF(Mine):
         pass
 
-    with pytest.raises(TypeError, match="cannot hold"):
+    with pytest.raises(TypeError, match="cannot be saved"):
         encode(RBF(), "kernel", {})
 
 
 def test_only_kernels_are_kernels():
-    assert isinstance(decode_kernel(encode(RBF(), "x"), "x", take_nothing), Kernel)
+    assert isinstance(decode_kernel(encode(RBF(), "x"), "x", {}), Kernel)
     with pytest.raises(ValueError, match="x is not a kernel"):
-        decode_kernel([1], "x", take_nothing)
+        decode_kernel([1], "x", {})
 
 
 # --- Labels ---
@@ -259,7 +239,7 @@ def test_labels_come_back_with_their_dtype(classes):
     ids=lambda a: a.dtype.str,
 )  # fmt: skip
 def test_labels_of_other_types_are_named(classes):
-    with pytest.raises(TypeError, match=r"classes=.*cannot hold; .*y\.astype\(str\)"):
+    with pytest.raises(TypeError, match=r"classes=.*cannot be saved in a model file; .*y\.astype\(str\)"):
         encode_labels(classes)
 
 
@@ -298,3 +278,62 @@ def test_other_labels_are_refused(dtype, values):
 def test_what_is_no_table_of_labels_is_refused(words):
     with pytest.raises(ValueError, match="classes"):
         decode_labels(words)
+
+
+# --- Parsing ---
+
+
+@pytest.mark.parametrize(
+    "text", ["null", '{"a": [1, -2.5e-300, "\\ud800", {"b": [[]]}]}', '"[[[{{{"', '["\\\\", "\\"["]']
+)
+def test_json_is_parsed(text):
+    assert parse_json(text) == json.loads(text)
+
+
+BAD_JSON = {
+    "nan": ("[NaN]", "not finite: NaN"),
+    "infinity": ("-Infinity", "not finite: -Infinity"),
+    "overflow": ("1e999", "not finite"),
+    "digits": ("1" * 10**6, "digits"),
+    "decimals": ("0." + "1" * 10**6, "digits"),
+    "twice": ('{"a": {"b": 1, "b": 1}}', "duplicate key"),
+    "open": ("[1", "JSON"),
+    "deep": ("[" * 100_000 + "]" * 100_000, "deeply"),
+    "deep and closed": ('{"":' * 500 + "0" + "}" * 500, "deeply"),
+    "items": (f"[{'0,' * MAX_ITEMS}0]", "items"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), BAD_JSON.values(), ids=BAD_JSON)
+def test_invalid_or_excessive_json_raises(text, reason):
+    with pytest.raises(ValueError, match=reason):
+        parse_json(text)
+
+
+# --- Plain JSON ---
+
+PLAIN = [
+    (np.float64(0.5), 0.5), (np.int64(3), 3), (np.bool_(True), True), (np.str_("a"), "a"), (None, None),
+    ((1, [2.0, "b"]), [1, [2.0, "b"]]), ({1: (2,), np.int64(3): None}, {"1": [2], "3": None}),
+    (np.array([[1, 2]]), [[1, 2]]), (np.array(["a", "b"]), ["a", "b"]), (np.array([1, None], object), [1, None]),
+    (RBF(2.0) + Constant(), "RBF(lengthscale=2.0, variance=None) + Constant(variance=None)"), (Path("x"), "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expected"), PLAIN, ids=[type(value).__name__ for value, _ in PLAIN])
+def test_plain_json_has_plain_types(value, expected):
+    found = to_json(value)
+    assert found == expected
+    assert types(json.loads(json.dumps(found))) == types(found)
+
+
+def test_plain_json_leaves_nan_and_infinity():
+    found = to_json([np.float64("inf"), math.nan])
+    assert found[0] == math.inf
+    assert math.isnan(found[1])
+
+
+def test_arrays_can_be_hashed():
+    one, same, other = (to_json({"a": x}, hash_arrays=True)["a"] for x in (np.ones(3), np.ones(3), np.zeros(3)))
+    assert one.startswith("array of shape (3,), ")
+    assert one == same != other

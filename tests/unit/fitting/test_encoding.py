@@ -126,5 +126,7 @@ def test_single_row():
 def test_no_scaling_is_the_identity_and_refuses_what_overflows():
     scaler = fitted(None, skewed())
     np.testing.assert_array_equal(scaler.transform(skewed()), skewed())
-    with pytest.raises(ValueError, match=r"scaling=None needs values of X up to .*, got 1e\+150: use scaling='standard'"):
+    with pytest.raises(
+        ValueError, match=r"scaling=None needs values of X up to .*, got 1e\+150: use scaling='standard'"
+    ):
         scaler.transform(np.array([[1.0, -1e150, 2.0]]))

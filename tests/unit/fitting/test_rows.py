@@ -44,9 +44,7 @@ def test_merging_keeps_what_is_different_and_all_the_weight():
 )
 def test_inducing_points_of_the_wrong_shape_are_named(points):
     X, y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9) % 3
-    with pytest.raises(
-        ValueError, match=r"inducing_points must be finite .* \(M, 2\) or \(3, M, 2\), got"
-    ):
+    with pytest.raises(ValueError, match=r"inducing_points must be finite .* \(M, 2\) or \(3, M, 2\), got"):
         GPClassifier(inducing_points=points).fit(X, y)
 
 

@@ -382,6 +382,7 @@ def test_trying_the_folder_leaves_nothing_there(tmp_path):
 # One process that forks the others, so that the imports are paid once.
 PRELUDE = """
 import os, random, shutil, signal, sys, time, torch
+from cavity.files import atomic
 from cavity.files import tensor_file as tensorfile
 from cavity.training import checkpoint
 from cavity.training.checkpoint import Checkpoints
@@ -442,7 +443,7 @@ def trace(frame, event, value):
     lines -= event == "line"
     if lines < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    files = checkpoint.__file__, tensorfile.__file__, shutil.__file__
+    files = checkpoint.__file__, tensorfile.__file__, atomic.__file__, shutil.__file__
     return trace if frame.f_code.co_filename in files else None
 
 def write(step):
