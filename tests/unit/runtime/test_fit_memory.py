@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.problems import Size, sparse_images
+from benchmarks.step import cavity_step
 from cavity import GPClassifier
-from cavity.bench.problems import Size, sparse_images
-from cavity.bench.steps import cavity_step
 from cavity.runtime.distributed import Workers
 from cavity.runtime.memory import FIXED, PASS_ELEMENTS, FitSize, bytes_needed, check_memory, readable, step_cost
 from cavity.training import loop
