@@ -1,9 +1,10 @@
 """Build hooks of the documentation: pages from outside docs/, code beside equations, and typeset equations.
 
 - Pages that live beside what they describe (benchmarks, experiments, CHANGELOG, CONTRIBUTING) become pages of the site.
-- A link to any other file of the repository adds that file to the site: pictures and tables unchanged, a Python file as a
-  page that shows its code.
-- A comment `<!-- code: cavity.gp.sites.cavity cavity.gp.sites.tilted -->` is replaced by the code of these names, in tabs.
+- A link to any other file of the repository adds that file to the site: pictures and tables unchanged, a Python file as
+  a page that shows its code.
+- A comment `<!-- code: cavity.gp.sites.cavity cavity.gp.sites.tilted -->` is replaced by the code of these names, in
+  tabs.
 - Equations, LaTeX between dollar signs, become MathML. Browsers draw MathML themselves, so a page needs no script.
 """
 

@@ -1,6 +1,7 @@
 """The documentation: every block of code runs, every command parses, the site builds with no warning or network."""
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -34,6 +35,12 @@ IN_TEXT = re.compile(r"^    (cavity [a-z].*)$|`(cavity [a-z][^`]*)`", re.MULTILI
 STAND_INS = {"NAME": "uci", "N": "2"}
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
 TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
+
+
+pytest.importorskip("mkdocs")
+spec = spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+hooks = module_from_spec(spec)
+spec.loader.exec_module(hooks)
 
 
 def found(page):
@@ -88,12 +95,14 @@ def test_commands_in_the_text_are_commands(page):
 
 
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi"])
-def test_the_code_column_of_a_method_names_code(method):
+def test_the_steps_of_a_method_name_code(method):
     places = ["cavity.gp.sites", "cavity.gp.prior", "cavity.numerics.quadrature", f"cavity.inference.{method}"]
     modules = {place.rpartition(".")[2]: import_module(place) for place in places}
-    rows = [line for line in (ROOT / f"docs/methods/{method}.md").read_text().splitlines() if line.startswith("| ")]
-    named = [name for row in rows[1:] for name in re.findall(r"`([\w.]+)`", row.rsplit("|", 2)[1])]
+    text = (ROOT / f"docs/methods/{method}.md").read_text()
+    listed = re.findall(r"Code: ((?:`[\w.]+`(?:, )?)+)", text)
+    named = [name for names in listed for name in re.findall(r"[\w.]+", names)]
     assert len(named) > 3
+    assert len(listed) == text.count("Code:")
     assert [name for name in named if not _exists(name, modules)] == []
 
 
@@ -107,7 +116,6 @@ def _exists(name, modules):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # an advertisement of another program
@@ -141,7 +149,40 @@ def test_links_inside_the_site_lead_somewhere(site):
             assert [link for link in links if link.endswith((".md", ".py"))] == [], path
 
 
-def test_code_stands_beside_the_equations(site):
+def test_equations_are_typeset(site):
+    equations = {page: (site / page).read_text().count("<math") for page in ("notation.html", "methods/ep.html")}
+    assert min(equations.values()) > 30
+    for path in site.rglob("*.html"):
+        text = path.read_text()
+        assert "arithmatex" not in text, path  # what the Markdown extension leaves where the hook does not match
+        prose = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+        assert re.findall(r"\\(?:frac|sum|log|text)\b|\$\$", prose) == [], path
+
+
+def test_how_equations_are_converted():
+    assert "<mi>log</mi><mspace" in hooks.mathml(r"\log Z", is_block=False)
+    assert hooks.mathml("x", is_block=True).startswith('<div class="equation"><math')
+    with pytest.raises(ValueError, match=r"unknown command \\nosuch"):
+        hooks.mathml(r"x + \nosuch", is_block=False)
+    with pytest.raises(ValueError, match="cannot be converted"):
+        hooks.mathml(r"\frac{1", is_block=False)
+
+
+@pytest.mark.parametrize("page", [page for page in [*READ, "CONTRIBUTING.md"] if page != "docs/releasing.md"])
+def test_install_commands_work_from_a_clone(page):
+    """The package is not on PyPI."""
+    assert re.findall(r"pip install '?cavity.*", (ROOT / page).read_text()) == []
+
+
+@pytest.mark.parametrize("words", ["imbalanced", "feature importance", "missing values", "class weights"])
+def test_search_finds_what_users_look_for(site, words):
+    index = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    hits = [entry["location"] for entry in index if words in f"{entry['title']} {entry['text']}".lower()]
+    assert "sharp-bits.html#" in " ".join(hits)
+    assert len(hits) > 1
+
+
+def test_code_is_shown_beside_the_equations(site):
     text = re.sub(r"<[^>]+>", "", (site / "methods/ep.html").read_text())
     assert "def new_site(tilted_omega" in text
     assert "&lt;!-- code" not in text
