@@ -10,10 +10,12 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 # One thread per worker: two workers with a thread pool each would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help setup demo test check slow docs dist clean
+.PHONY: help setup demo reproduce bench test check slow docs dist clean
 
 help:
 	@echo "make demo    fit scikit-learn's digits and show the results"
+	@echo "make reproduce EXPERIMENT=uci   run an experiment of the paper; without EXPERIMENT, list them"
+	@echo "make bench BENCHMARK=step       run a benchmark; without BENCHMARK, the standard ones"
 	@echo "make test    lint, import rules and the tests"
 	@echo "make check   the same, with format and types"
 	@echo "make slow    the tests that take minutes"
@@ -33,6 +35,12 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/cavity demo
+
+reproduce: $(READY)
+	$(BIN)/python -m experiments $(EXPERIMENT)
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(BENCHMARK)
 
 test: $(READY)
 	$(BIN)/ruff check .

@@ -31,7 +31,8 @@ LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
     "docs/migrate/gpflow.md": 1,  # GPflow wants NumPy 1
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-IN_TEXT = re.compile(r"^    (cavity [a-z].*)$|`(cavity [a-z][^`]*)`", re.MULTILINE)
+PROGRAM = r"(?:cavity|python -m (?:experiments|benchmarks))"
+IN_TEXT = re.compile(rf"^    ({PROGRAM} [a-z].*)$|`({PROGRAM} [a-zA-Z][^`]*)`", re.MULTILINE)
 STAND_INS = {"NAME": "uci", "N": "2"}
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
 TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
@@ -68,12 +69,15 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 def _parse(line):
     """As far as the options: nothing is run."""
-    program, name, *rest = shlex.split(line, comments=True)
+    words = [STAND_INS.get(word, word) for word in shlex.split(line, comments=True)]
+    if words[:2] == ["python", "-m"]:
+        import_module(f"{words[2]}.__main__").main.make_context(words[2], words[3:])
+        return
+    program, name, *rest = words
     assert program == "cavity"
     assert name in main.commands
     if rest and "--help" not in rest:
-        words = [STAND_INS.get(word, word) for word in rest[: rest.index(">") if ">" in rest else None]]
-        main.commands[name].make_context(name, words)
+        main.commands[name].make_context(name, rest[: rest.index(">") if ">" in rest else None])
 
 
 def test_blocks_that_are_not_run_are_few_and_say_why():

@@ -7,9 +7,15 @@ import pkgutil
 import pytest
 from matplotlib import pyplot
 
+import benchmarks
 import cavity
+import experiments
 
-MODULES = sorted(module.name for module in pkgutil.walk_packages(cavity.__path__, "cavity."))
+MODULES = sorted(
+    module.name
+    for package in (cavity, experiments, benchmarks)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 
 
 @pytest.mark.parametrize("name", ["cavity", *MODULES])

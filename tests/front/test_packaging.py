@@ -62,6 +62,14 @@ def test_every_bound_of_a_dependency_has_its_reason() -> None:
     assert [line for line in bounds if "#" not in line] == []
 
 
+def test_the_wheel_holds_the_package_only() -> None:
+    """Neither experiments nor benchmarks, and nothing of the package imports them."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel == {"packages": ["src/cavity"]}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        assert not re.search(r"^\s*(?:from|import) (?:experiments|benchmarks)\b", path.read_text(), re.MULTILINE), path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_an_archive_installs_and_works(kind: str, tmp_path: Path) -> None:
@@ -70,6 +78,9 @@ def test_an_archive_installs_and_works(kind: str, tmp_path: Path) -> None:
     names = names_in(archive)
     for wanted in ("cavity/py.typed", "cavity/report/assets/report.css", "cavity/report/assets/report.js"):
         assert any(name.endswith(wanted) for name in names), wanted
+    if kind == "wheel":  # experiments and benchmarks are for a clone
+        folders = {name.partition("/")[0] for name in names}
+        assert folders == {"cavity", f"cavity-{cavity.__version__}.dist-info"}
     venv.create(tmp_path / "clean", with_pip=True)
     pip = tmp_path / "clean/bin/pip"
     run(pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", archive, where=tmp_path)

@@ -2,14 +2,12 @@
 
 import click
 
-from cavity.cli.bench import bench
 from cavity.cli.demo import demo
 from cavity.cli.evaluate import evaluate
 from cavity.cli.fit import fit
 from cavity.cli.output import Commands
 from cavity.cli.predict import predict
 from cavity.cli.report import report
-from cavity.cli.reproduce import reproduce
 
 
 @click.group(cls=Commands)
@@ -25,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (bench, demo, evaluate, fit, predict, report, reproduce):
+for command in (demo, evaluate, fit, predict, report):
     main.add_command(command)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.problems import Size, sparse_images
+from benchmarks.step import cavity_step
 from cavity import GPClassifier
-from cavity.bench.problems import Size, sparse_images
-from cavity.bench.steps import cavity_step
 from cavity.runtime.budget import FIXED, PASS_ELEMENTS, Settings, bytes_needed, check_budget, readable, step_cost
 from cavity.runtime.distributed import Workers
 from cavity.training import loop

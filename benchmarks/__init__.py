@@ -1,0 +1,1 @@
+"""Benchmarks: one module each. Run one with `python -m benchmarks NAME`."""

@@ -1,0 +1,110 @@
+"""The command line: `python -m benchmarks NAME` measures, `history` and `plot` show what has been measured."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+import torch
+
+from benchmarks import against as other_checkout
+from benchmarks import history, plot, quality
+from benchmarks.problems import Options, Size
+from benchmarks.records import append, machine, read
+from cavity.report.text import table
+
+BENCHMARKS = ("step", "fit", "predict", "scaling", "quality", "memory", "source", "classes", "ranks")
+STANDARD = ("step", "fit", "predict", "scaling")  # without names: the others take long, or need data
+FOLDER = Path(__file__).parent
+DEFAULT = Options()
+FILE = click.Path(dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(file_okay=False, exists=True, path_type=Path)
+POSITIVE = click.FloatRange(0, min_open=True)
+
+
+@click.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice([*BENCHMARKS, "history", "plot"]))
+@click.option("--out", type=FILE, default=FOLDER / "history.jsonl", help="History file to append to.")
+@click.option("--device", default=DEFAULT.device, show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of torch and of the rivals. Default: all.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), help="Run one precision only.")
+@click.option("--size", nargs=4, type=click.IntRange(1), default=DEFAULT.size, show_default=True, help="C M B D.")
+@click.option("--inducing", type=click.IntRange(1), help="M, instead of that of --size.")
+@click.option("--batch", type=click.IntRange(1), help="B, instead of that of --size.")
+@click.option(
+    "--data", type=click.Choice(quality.DATA), default=DEFAULT.data, show_default=True, help="Data set of quality.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=POSITIVE, multiple=True, default=DEFAULT.seconds, show_default=True,
+    help="Training time at which quality scores. Can be repeated.",
+)  # fmt: skip
+@click.option("--rate", type=POSITIVE, default=DEFAULT.rate, show_default=True, help="The rivals' learning rate.")
+@click.option("--own-rate", type=POSITIVE, help="cavity's learning rate, instead of its default.")
+@click.option("--lengthscale", type=POSITIVE, help="Initial length-scale in quality, instead of one from the data.")
+@click.option("--what", multiple=True, help="A competitor of quality, such as 'cavity sep' or gpflow. Default: all.")
+@click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")
+@click.option("--picture", type=FILE, default=FOLDER / "speed.png", help="PNG, SVG or PDF file for plot.")
+def main(
+    names: tuple[str, ...],
+    out: Path,
+    device: str,
+    threads: int | None,
+    dtype: str | None,
+    size: tuple[int, int, int, int],
+    inducing: int | None,
+    batch: int | None,
+    data: str,
+    seconds: tuple[float, ...],
+    rate: float,
+    own_rate: float | None,
+    lengthscale: float | None,
+    what: tuple[str, ...],
+    against: Path | None,
+    picture: Path,
+) -> None:
+    """Run benchmarks and append the results to the history.
+
+    NAME is step, fit, predict or scaling (without a name, these four), quality, memory, source, classes or ranks. The
+    name history prints the latest and the best results, and plot draws them.
+
+    Examples: python -m benchmarks step --threads 2, or python -m benchmarks step --against ../main/src
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    shape = Size(*size)
+    shape = shape._replace(M=inducing or shape.M, B=batch or shape.B)
+    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale, what)
+    try:
+        if against is not None:
+            if names != ("step",):
+                raise click.UsageError("--against works with the benchmark step only.")
+            found = other_checkout.compare(against, options, torch.get_num_threads())
+            click.echo(table(other_checkout.HEADER, [comparison.row() for comparison in found]))
+            return
+        for name in names or STANDARD:
+            if name == "history":
+                records = read(out)
+                click.echo(table(history.HEADER, history.summary(records)) if records else "The history is empty.")
+            elif name == "plot":
+                plot.draw(read(out), picture)
+                click.echo(f"Figure: {picture}")
+            else:
+                _measure(name, options, out)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _measure(name: str, options: Options, out: Path) -> None:
+    where, records = machine(options.device), []
+    for record in importlib.import_module(f"benchmarks.{name}").measure(options):
+        click.echo(history.line(record))
+        if "skipped" not in record:
+            append(out, record | where)
+            records.append(record)
+    if name == "quality" and records:
+        click.echo("\n" + table(*quality.reached(records)))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,41 @@
+"""Class probabilities per second, compared with the rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from benchmarks import rivals
+from benchmarks.measure import in_child, milliseconds
+from benchmarks.problems import Options, Size, Start, sparse_images
+from benchmarks.records import Record
+from cavity.classifier import GPClassifier
+from cavity.kernels import RBF
+
+
+def measure(options: Options) -> Iterator[Record]:
+    """Measure predictions for images and for a small table."""
+    size, device = options.size, options.device
+    for shape in (size, Size(3, min(size.M, 100), size.B, 8)):
+        for what in ("cavity", *rivals.available("float64", device)):
+            yield in_child(predict_once, what, shape, device, device=device)
+
+
+def predict_once(what: str, shape: Size, device: str) -> Record:
+    """Time the probabilities of four batches of rows."""
+    problem = sparse_images(shape)
+    X = np.resize(problem.X, (4 * len(problem.X), shape.D))
+    if what == "cavity":
+        model = GPClassifier(
+            kernel=RBF(rivals.LENGTHSCALE), inducing_points=problem.Z, learn_kernel=False, learn_inducing=False,
+            scaling=None, max_epochs=2, device=device,
+        ).fit(problem.X, problem.y)  # fmt: skip
+        work = partial(model.predict_proba, X)
+    else:
+        start = Start(problem.Z, rivals.LENGTHSCALE)
+        rival = rivals.available("float64", device)[what](problem.X, problem.y, start, "float64", device, 0.01)
+        work = partial(rival.log_proba, X)
+    rate = round(1e3 * len(X) / milliseconds(work, 5, 1, device)["least_ms"])
+    return {"case": "predict", "what": what, "device": device, **shape._asdict(), "rows_per_second": rate}

@@ -1,0 +1,69 @@
+"""The benchmarks of larger data, at their smallest: what they make, and what their records hold."""
+
+import numpy as np
+import pytest
+
+from benchmarks import classes, memory, ranks, source
+from benchmarks.history import line, subject
+from benchmarks.problems import Options
+
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The same work on few rows, in this process: starting another takes seconds."""
+    for module in (memory, classes):
+        monkeypatch.setattr(module, "in_child", lambda work, *args, device: work(*args) | {"peak_memory_mib": 1})
+    monkeypatch.setattr(memory, "ROWS", (2500, 3000))
+    for module in (memory, source):
+        monkeypatch.setattr(module, "MODEL", memory.MODEL | {"n_inducing": 5})
+    monkeypatch.setattr(classes, "SIZES", {"C": 12, "N": 700, "D": 3, "M": 4, "B": 200})
+    monkeypatch.setattr(classes, "TEST_ROWS", 100)
+
+
+def test_rows_are_the_same_whenever_they_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "FILE_ROWS", 1000)
+    monkeypatch.setattr(memory, "GROUP_ROWS", 300)
+    tables = []
+    for name in ("one", "other"):
+        memory.write_rows(tmp_path / name, 2500)
+        tables.append(pq.read_table(tmp_path / name))
+        assert len(list((tmp_path / name).glob("*.parquet"))) == 3
+    assert tables[0].equals(tables[1])
+    assert tables[0].num_rows == 2500
+    assert set(np.unique(tables[0]["label"])) == set(range(memory.CLASSES))
+
+
+def test_memory_is_measured_for_training_and_prediction_of_few_rows_and_many(small):
+    records = list(memory.measure(Options()))
+    assert [(r["what"], r["rows"]) for r in records] == [
+        ("train", 2500), ("predict", 2500), ("train", 3000), ("predict", 3000)]  # fmt: skip
+    assert "1 MiB" in line(records[0])
+
+
+def test_a_step_is_timed_from_files_and_from_memory_in_turns(small, monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(source, "flights", lambda: (rng.standard_normal((2100, 3)), rng.integers(0, 3, 2100)))
+    records = list(source.measure(Options()))
+    assert [r["what"] for r in records] == ["in memory", "from Parquet"] * source.TURNS
+    assert all(r["ms"] > 0 and r["rows"] == 2100 for r in records)
+    assert "2100 rows" in subject(records[0])
+
+
+def test_many_classes_are_trained_and_predicted(small):
+    (record,) = classes.measure(Options())
+    assert record["nll"] < np.log(12)
+    assert record["rows_per_second"] > 0
+    assert "C=12" in subject(record)
+
+
+def test_a_step_is_timed_on_one_process_and_on_two(monkeypatch):
+    monkeypatch.setattr(ranks, "SIZES", ({"C": 2, "M": 3, "D": 2, "B": 20},))
+    alone, shared = ranks.measure(Options())
+    assert alone["ranks"] == 1
+    assert shared["ranks"] == 2
+    assert alone["message_mb"] == 0.0
+    assert alone["ms"] > 0
+    assert shared["ms"] > 0
+    assert "2 ranks" in shared["what"]
