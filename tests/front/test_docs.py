@@ -33,7 +33,7 @@ LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PROGRAM = r"(?:cavity|python -m (?:experiments|benchmarks))"
 IN_TEXT = re.compile(rf"^    ({PROGRAM} [a-z].*)$|`({PROGRAM} [a-zA-Z][^`]*)`", re.MULTILINE)
-STAND_INS = {"NAME": "uci", "N": "2"}
+NAMES = {"experiments": "uci", "benchmarks": "step"}  # what stands for NAME in a command
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
 TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
 
@@ -69,9 +69,10 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 def _parse(line):
     """As far as the options: nothing is run."""
-    words = [STAND_INS.get(word, word) for word in shlex.split(line, comments=True)]
+    words = shlex.split(line, comments=True)
     if words[:2] == ["python", "-m"]:
-        import_module(f"{words[2]}.__main__").main.make_context(words[2], words[3:])
+        rest = [NAMES[words[2]] if word == "NAME" else word for word in words[3:]]
+        import_module(f"{words[2]}.__main__").main.make_context(words[2], rest)
         return
     program, name, *rest = words
     assert program == "cavity"
