@@ -33,7 +33,7 @@ LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PROGRAM = r"(?:cavity|python -m (?:experiments|benchmarks))"
 IN_TEXT = re.compile(rf"^    ({PROGRAM} [a-z].*)$|`({PROGRAM} [a-zA-Z][^`]*)`", re.MULTILINE)
-NAMES = {"experiments": "uci", "benchmarks": "step"}  # what stands for NAME in a command
+STAND_INS = {"experiments": {"NAME": "uci", "N": "2"}, "benchmarks": {"NAME": "step"}}  # placeholders in commands
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
 TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
 
@@ -68,17 +68,18 @@ def test_the_code_of_a_page_runs(page, tmp_path):
 
 
 def _parse(line):
-    """As far as the options: nothing is run."""
+    """Parse a command up to its options; run nothing."""
     words = shlex.split(line, comments=True)
     if words[:2] == ["python", "-m"]:
-        rest = [NAMES[words[2]] if word == "NAME" else word for word in words[3:]]
+        rest = [STAND_INS[words[2]].get(word, word) for word in words[3:]]
         import_module(f"{words[2]}.__main__").main.make_context(words[2], rest)
         return
     program, name, *rest = words
     assert program == "cavity"
-    assert name in main.commands
+    command = main.get_command(None, name)
+    assert command is not None
     if rest and "--help" not in rest:
-        main.commands[name].make_context(name, rest[: rest.index(">") if ">" in rest else None])
+        command.make_context(name, rest[: rest.index(">") if ">" in rest else None])
 
 
 def test_blocks_that_are_not_run_are_few_and_say_why():
