@@ -63,7 +63,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
 
 
 def _table(config: Config, found: dict[str, Record]) -> str:
-    header = ["method", "training / s", "error", "NLL", "least NLL of its looks", "below the linear model after"]
+    header = ["method", "training / s", "error", "NLL", "lowest NLL", "below the linear model after"]
     return markdown(header, [_row(m, found[m], found.get(LINEAR)) for m in config["methods"] if m in found])
 
 
@@ -91,7 +91,7 @@ def _verdicts(config: Config, found: dict[str, Record]) -> list[Verdict]:
     is_first = all(curves.is_earlier(when[m], when["vi"]) for m in ("sep", "ep"))
     return [
         Verdict(f"SEP and EP are below logistic regression in error and NLL within {limit:g} s", is_quick, times),
-        Verdict("SEP and EP are there before VI", is_first, times),
+        Verdict("SEP and EP get there before VI", is_first, times),
         _similar_errors(found, config["same_error"]),
         _nll_rises(curves.curve_of(found["vi"]), config["rise"]),
     ]

@@ -30,8 +30,8 @@ SECONDS = {"gfitc": (0.02, 4e-5), "ep": (0.003, 3e-6), "sep": (0.003, 3e-6), VI:
 
 SCORES = ("error", "nll", "seconds")
 TITLES = {
-    "error": "Error on fresh rows",
-    "nll": "NLL of fresh rows / nats",
+    "error": "Test error",
+    "nll": "NLL of the test rows / nats",
     "distinct": "Share of the inducing points that are distinct",
     "distance": "Median distance of the inducing points to the nearest true boundary",
     "outside": "Share of the inducing points outside the square",
@@ -47,7 +47,7 @@ STYLES = figures.STYLES | {
 # Colors that differ in black and white: light for rows, strong for inducing points; and a marker for each class.
 LIGHT, STRONG, MARKERS = ("#f3dd94", "#a9cfe8", "#b98aa6"), ("#f5c400", "#2a87c8", "#7d1f5c"), ("o", "s", "^")
 CURVES = {
-    "error": "error on fresh rows",
+    "error": "test error",
     "distinct": "distinct share of the inducing points",
     "distance": "median distance to a boundary",
 }
@@ -160,12 +160,12 @@ def _about_places(found: dict[str, Table], many: list[int], apart: float) -> lis
                           for name in ("distinct", "distance"))  # fmt: skip
     of_many = f"mean over M = {', '.join(map(str, many))}"
     return [
-        Verdict(f"GFITC, EP and SEP put inducing points on top of each other: {apart:g} or more of all are no longer "
-                "distinct that were at the start",
+        Verdict(f"GFITC, EP and SEP put inducing points on top of each other: the distinct share falls by {apart:g} or "
+                "more during training",
                 all(distinct[m] <= distinct["start"] - apart for m in EP_FAMILY), f"{_list(distinct)}; {of_many}"),
-        Verdict("VI does not: fewer than that", distinct[VI] > distinct["start"] - apart,
+        Verdict("VI does not: its distinct share falls by less than that", distinct[VI] > distinct["start"] - apart,
                 f"{_list(distinct, VI, 'start')}; {of_many}"),
-        Verdict("VI places them nearer to the decision boundaries than the others, and than chance",
+        Verdict("VI places them nearer to the decision boundaries than the other methods and than the initial points",
                 all(distance[VI] < d for m, d in distance.items() if m != VI), f"{_list(distance)}; {of_many}"),
     ]  # fmt: skip
 
@@ -184,7 +184,7 @@ def _about_errors(found: dict[str, Table], sizes: list[int], few: list[int], nea
                 f"{_list(nll)}; mean over M = {', '.join(map(str, few))}"),
         Verdict(f"GFITC, EP and SEP need fewer points than VI for an error within {near_best:g} of the best",
                 all(needed[m] < needed[VI] for m in EP_FAMILY), f"M = {_list(needed, *methods)} for {good:.3g}"),
-        Verdict("what VI lacks is a good q early on, as the paper supposes: with natural gradients fewer points do",
+        Verdict("VI lacks a good q early in training, as the paper supposes: natural gradients need fewer points",
                 needed[NATURAL] < needed[VI], f"M = {_list(needed, VI, NATURAL)} for {good:.3g}"),
     ]  # fmt: skip
 

@@ -92,7 +92,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     parts = ["### Test rows", _table(found[TEST], config["level"])] if found[TEST] else []
     if found[VALIDATION]:
         parts += [
-            "### Training rows held out, by which our own settings were chosen",
+            "### Held-out training rows, by which our own settings were chosen",
             _table(found[VALIDATION], config["level"]),
         ]
     drawn = {name: record for name, record in found[TEST].items() if name in config["drawn"]}
@@ -128,7 +128,7 @@ def _verdicts(config: Config, test: dict[str, Record], held_out: dict[str, Recor
             which = f"{STYLES[method].label} with M = {config['paper_inducing']}"
             verdicts.append(_own_verdict(which, chosen[method], PRINTED.get(method, PRINTED["sep"])))
     if set(PAPER) <= set(chosen):
-        verdicts.append(Verdict("so trained the three methods end within "
+        verdicts.append(Verdict("with our training the three methods end within "
                                 f"{100 * config['same_error']:g} points and {config['same_nll']:g} nats of each other",
                                 _are_alike(chosen, config), _all_figures(chosen)))  # fmt: skip
     if set(ours) - small:
@@ -146,7 +146,7 @@ def _paper_verdicts(config: Config, test: dict[str, Record]) -> list[Verdict]:
                 _is_below(test["sep"], PRINTED["sep"]), _figures(test["sep"])),
         Verdict(f"SEP and VI end within {100 * config['same_error']:g} points and {config['same_nll']:g} nats of the "
                 "paper's figures", is_near, scores),
-        Verdict("SEP, EP and VI end as near to each other", _are_alike(test, config), scores),
+        Verdict("SEP, EP and VI end within the same distance of each other", _are_alike(test, config), scores),
         Verdict(f"SEP and EP reach an NLL of {config['level']:g} before VI",
                 all(curves.is_earlier(when[m], when["vi"]) for m in ("sep", "ep")),
                 ", ".join(f"{STYLES[m].label} {curves.format_seconds(when[m])}" for m in PAPER)),

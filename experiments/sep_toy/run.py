@@ -70,7 +70,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         "Medians over the problems that both methods solve, the 10 % and 90 % quantiles in brackets. The excess is "
         "KL(p‖q) above that of the best Gaussian, the one with the moments of p.",
         _table(solved),
-        f"Runs that came to rest within {config['max_sweeps']} sweeps: {_ended(records)}.",
+        f"Runs that converged within {config['max_sweeps']} sweeps: {_ended(records)}.",
     ]
     figures = {f"sep-toy-{family}": _draw(fits) for family, fits in _drawn(records, config).items()}
     return Summary("\n\n".join(text), _verdicts(solved, config), figures)

@@ -50,7 +50,7 @@ def _table(fits: dict[str, curves.Curve]) -> str:
         rows.append(
             [TITLES[fit], "E[log p]", curves.timed(highest.expected, highest), curves.timed(last.expected, last)]
         )
-    return markdown(["fit", "mean over the test rows", "best of its looks", "at the end"], rows)
+    return markdown(["fit", "mean over the test rows", "best", "at the end"], rows)
 
 
 def _verdicts(fits: dict[str, curves.Curve], fall: float) -> list[Verdict]:

@@ -3,11 +3,13 @@
 import json
 
 import pytest
-from cavity.bench import Size, append, machine, read
-from cavity.bench.child import peak_memory
 from click.testing import CliRunner
 
-from cavity.cli import main
+from benchmarks import against, fit, predict, step
+from benchmarks.__main__ import STANDARD, main
+from benchmarks.measure import peak_memory
+from benchmarks.problems import Options, Size
+from benchmarks.records import append, machine, read
 from cavity.fitting.settings import PAPER_STEPS
 
 SIZE = Size(3, 4, 6, 5)
