@@ -33,7 +33,10 @@ LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PROGRAM = r"(?:cavity|python -m (?:experiments|benchmarks))"
 IN_TEXT = re.compile(rf"^    ({PROGRAM} [a-z].*)$|`({PROGRAM} [a-zA-Z][^`]*)`", re.MULTILINE)
-STAND_INS = {"experiments": {"NAME": "uci", "N": "2"}, "benchmarks": {"NAME": "step"}}  # placeholders in commands
+STAND_INS = {  # for placeholders in commands, and for a folder that only some machines have
+    "experiments": {"NAME": "uci", "N": "2"},
+    "benchmarks": {"NAME": "step", "../main/src": str(ROOT / "src")},
+}
 LOADED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=\"?((?:https?:)?//[^\"\s>]*)")
 TARGET = re.compile(r"\b(?:src|href)=\"([^\"#:]+)(?:#[^\"]*)?\"")
 
