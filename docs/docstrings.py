@@ -1,4 +1,4 @@
-"""Docstrings as pages: the examples at their end become blocks of code."""
+"""An extension for mkdocstrings: the examples in docstrings become code blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!\s*$).*\n?)*\n*)+", re.MULTILINE)
 
 
 class Examples(griffe.Extension):
-    """Fences `>>>` examples, which Markdown would take for quotations."""
+    """Fence `>>>` examples, which Markdown would show as quotations."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called for everything that is read, members before what holds them."""
+        """Fence the examples in the docstring of one object."""
         if obj.docstring is not None:
             value = obj.docstring.value + "\n"
             obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0].strip()}\n```\n", value)

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Breast cancer: leave the hard cases to a person
 #
-# 569 tumors, benign or malignant, described by 30 numbers from images of their cells. No classifier is right on
-# all of them. But if its probabilities are honest, it can say which cases it should not decide, and how many mistakes
-# it will make on the others.
+# 569 tumors, benign or malignant, are described by 30 numbers from images of their cells. No classifier is right on all
+# of them. But with calibrated probabilities, a classifier can tell which cases it should not decide, and how many
+# mistakes it will make on the others.
 #
-# To judge the answers fairly, each tumor is predicted by a model that has not seen it (five-fold cross-validation).
+# For a fair comparison, each tumor is predicted by a model that has not seen it (five-fold cross-validation).
 
 # %%
 import matplotlib.pyplot as plt
@@ -32,18 +32,18 @@ models = {
 risk, wrong = {}, {}
 for name, model in models.items():
     p = cross_val_predict(model, X, y, cv=folds, method="predict_proba")
-    risk[name] = 1 - p.max(1)  # what the model believes
-    wrong[name] = classes[p.argmax(1)] != y  # what came true
+    risk[name] = 1 - p.max(1)  # the model's estimate
+    wrong[name] = classes[p.argmax(1)] != y  # the outcome
     print(f"{name:20} expects {risk[name].sum():5.1f} mistakes and makes {wrong[name].sum()}")
 
 # %% [markdown]
-# One minus the largest probability is the risk of being wrong; added up over all tumors it is the number of mistakes
-# that the model expects. Naive Bayes counts every feature as news, though many say the same, and thinks itself nearly
-# perfect. The other two expect a few more mistakes than they make.
+# One minus the largest probability is the risk of being wrong. Its sum over all tumors is the number of mistakes that
+# the model expects. Naive Bayes treats every feature as independent evidence, although many carry the same information,
+# and expects almost no mistakes. The other two models expect a few more mistakes than they make.
 #
-# ## Decide, or ask?
+# ## Decide, or ask a person?
 #
-# Sort the tumors by risk and hand the riskiest to a person. How many of the answers that are left are wrong?
+# Sort the tumors by risk and hand the riskiest to a person. What is the error rate among the rest?
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
@@ -56,17 +56,17 @@ for name, (color, line) in looks.items():
     sorted_wrong = wrong[name][np.argsort(risk[name], kind="stable")]
     kept = np.arange(1, len(y) + 1)
     ax.plot(100 * (1 - kept / len(y)), 100 * np.cumsum(sorted_wrong) / kept, color=color, linestyle=line, label=name)
-ax.set(xlabel="handed to a person / %", ylabel="wrong among the others / %", xlim=(0, 40), ylim=(0, None))
+ax.set(xlabel="handed to a person / %", ylabel="error among the others / %", xlim=(0, 40), ylim=(0, None))
 ax.grid(axis="y", color="0.92")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
 # alt: Error among the tumors decided by the model, against the share handed over: it falls fast for all three.
 
 # %% [markdown]
-# ## How many to hand over follows from what things cost
+# ## The cost of a mistake sets the threshold
 #
-# Say a mistake costs as much as twenty looks by a person. Then a case is worth a look wherever its risk is above 1/20,
-# with nothing to tune. The rule is as good as the probabilities are.
+# Assume that a mistake costs as much as twenty reviews by a person. Then a case is worth a review if its risk is above
+# 1/20. There is nothing to tune. The rule is as good as the probabilities.
 
 # %%
 cost_of_mistake = 20
@@ -80,15 +80,16 @@ for name in models:
 print(f"{'a person alone':20} {1:12.0%} {0:14d} {0:9.1f} {len(y):6d}")
 
 # %% [markdown]
-# Naive Bayes hands over almost nothing, sure as it is, and what it saves in looks it pays for in mistakes: it costs
-# about as much as to look at every case. The two models whose probabilities hold cost a fraction of that. On this set,
-# whose classes a plane nearly separates, logistic regression is as good a choice as any; try the simple model first.
+# Naive Bayes is so confident that it hands over almost nothing. It saves reviews but pays for mistakes, and costs about
+# as much as reviewing every case. The two models with well-calibrated probabilities cost a fraction of that. On this
+# data set, whose classes are nearly linearly separable, logistic regression is as good a choice as any: try the simple
+# model first.
 #
-# Neither is perfect: now and then a tumor looks just like the other kind, and no rule built on a model's own
-# confidence will find it. And with counts this small, a mistake more or less is chance.
+# Neither model is perfect. Occasionally a tumor looks just like the other kind, and no rule based on a model's own
+# confidence will find it. And with counts this small, one mistake more or less is chance.
 
 # %%
 sure = {name: wrong[name][risk[name] < 0.01].sum() for name in models}
 for name, count in sure.items():
-    print(f"{name:20} {(risk[name] < 0.01).sum():4d} answers with a risk below 1 %, {count} of them wrong")
+    print(f"{name:20} {(risk[name] < 0.01).sum():4d} predictions with a risk below 1 %, {count} of them wrong")
 plt.show()

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Iris: what happens far from the data
 #
-# Three species of iris, and two measurements of each flower: length and width of a petal, in centimetres. Two
-# features fit on paper, so we can look at everything a classifier believes.
+# Three species of iris, and two measurements of each flower: the length and width of a petal, in centimeters. With two
+# features, a plot shows everything that a classifier predicts.
 
 # %%
 import matplotlib.pyplot as plt
@@ -22,11 +22,11 @@ y = iris.target_names[iris.target]
 
 gp = GPClassifier(n_inducing=20, random_state=0).fit(X, y)
 linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-print(f"right on its own training rows: Gaussian process {gp.score(X, y):.0%}, linear {linear.score(X, y):.0%}")
+print(f"accuracy on the training rows: Gaussian process {gp.score(X, y):.0%}, linear {linear.score(X, y):.0%}")
 
 # %% [markdown]
-# Near the flowers the two agree. The color is that of the most probable species, and it fades where the classifier
-# is less sure; the lines are where the answer changes.
+# Near the flowers, the two models agree. The color shows the most probable species and fades where the classifier is
+# less confident. The lines mark where the prediction changes.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
@@ -37,9 +37,9 @@ axes[1].set_title("Gaussian process")
 # alt: Decision boundaries of both models over the flowers: much alike where there are flowers.
 
 # %% [markdown]
-# Now step back. The straight lines of logistic regression run on for ever, and the further from them, the surer it
-# gets: most of the plane is deeply colored. The Gaussian process is sure where there are flowers, and pale everywhere
-# else.
+# Now zoom out. The straight boundaries of logistic regression continue forever, and its confidence grows with the
+# distance from them: most of the plane is deeply colored. The Gaussian process is confident where there are flowers,
+# and pale everywhere else.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
@@ -50,10 +50,10 @@ axes[1].set_title("Gaussian process")
 # alt: The same from further away: logistic regression is sure nearly everywhere, the other model only near flowers.
 
 # %% [markdown]
-# ## A number for not knowing
+# ## How much the model does not know
 #
-# Three flowers to name: one in the middle of *setosa*, one on the border of two species, and one like none in the
-# data. The last might be a species of its own, or a slip of the ruler.
+# Three new flowers: one in the middle of *setosa*, one on the border of two species, and one unlike any in the data.
+# The last could be another species, or a measurement error.
 
 # %%
 flowers = pd.DataFrame([[1.5, 0.25], [4.9, 1.65], [12.0, 3.0]], columns=X.columns)
@@ -62,14 +62,14 @@ answers = zip(gp.predict(flowers), gp.predict_proba(flowers), linear.predict_pro
 print(f"{'':12} {'Gaussian process':>20} {'uncertainty':>14}   logistic regression")
 for what, nats, (name, p, q) in zip(["typical", "on a border", "never seen"], unsure.total, answers, strict=True):
     print(f"{what:12} {name:>14} {p.max():5.0%} {nats:9.2f} nats   {linear.classes_[q.argmax()]} {q.max():.0%}")
-print(f"knowing nothing of three species is {np.log(3):.2f} nats")
+print(f"the maximum for three species is {np.log(3):.2f} nats")
 
 # %% [markdown]
-# Logistic regression names the last flower without a doubt. The Gaussian process does give it a name, since it must
-# give one, but says that it is a guess.
+# Logistic regression classifies the last flower with full confidence. The Gaussian process also predicts a species,
+# because it must, but reports that it is a guess.
 #
-# `uncertainty` also has two parts: *aleatoric*, which stays whatever you measure, and *epistemic*, which more flowers
-# near by would remove. Here is the second all over the plane, with the three flowers as stars. Dark is unsure.
+# `uncertainty` has two parts: *aleatoric*, which more data would not reduce, and *epistemic*, which more flowers nearby
+# would reduce. The plot shows the epistemic part over the plane, with the three flowers as stars. Dark means unsure.
 
 # %%
 display = BoundaryDisplay.from_estimator(gp, X, y, shade="epistemic", margin=1.0)

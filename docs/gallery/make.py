@@ -1,12 +1,11 @@
-"""Makes the gallery's pages from the scripts in examples, and the pictures of docs/plots.md.
+"""Make the gallery's pages from the scripts in examples, and the pictures of docs/plots.md.
 
     python docs/gallery/make.py            all of them
     python docs/gallery/make.py digits     one page
 
-A script is a list of cells, as editors know them: `# %% [markdown]` opens text (every line a comment), `# %%` code.
-Cells run in order, in one namespace. What a cell prints, and the figures that are open in pyplot at its end, follow it
-on the page. A line `# alt: …` describes a figure of its cell for those who cannot see it; the page has it with the
-picture.
+A script is a list of cells in the percent format: `# %% [markdown]` starts a text cell (every line is a comment),
+`# %%` a code cell. Cells run in order, in one namespace. The page shows each cell, what it prints, and the figures that
+are open in pyplot at its end. A line `# alt: …` is the alternative text of a figure of its cell.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Cell(NamedTuple):
-    """Text or code, its alternative texts, and the line of the script that it starts at."""
+    """A cell: text or code, the alternative texts of its figures, and its first line in the script."""
 
     is_code: bool
     text: str
@@ -40,18 +39,18 @@ class Cell(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a cell printed, and its figures as PNG."""
+    """What a cell prints, and its figures as PNG."""
 
     text: str = ""
     pictures: tuple[bytes, ...] = ()
 
 
 def cells_of(script: str) -> list[Cell]:
-    """The cells of a script."""
+    """Split a script into cells."""
     marks = list(MARK.finditer(script))
     ends = [mark.start() for mark in marks[1:]] + [len(script)]
     if not marks or script[: marks[0].start()].strip():
-        raise ValueError("a script of the gallery starts with a cell, # %% or # %% [markdown]")
+        raise ValueError("a script of the gallery must start with a cell, # %% or # %% [markdown]")
     return [_cell(mark, script, end) for mark, end in zip(marks, ends, strict=True)]
 
 
@@ -64,7 +63,7 @@ def _cell(mark: re.Match[str], script: str, end: int) -> Cell:
 
 
 def run(codes: Sequence[str], name: str, namespace: dict[str, Any]) -> Iterator[Output]:
-    """What each piece of code prints and draws, one after the other."""
+    """Run pieces of code in order; yield what each prints and draws."""
     with _pyplot() as pyplot:
         for number, code in enumerate(codes, 1):
             printed = io.StringIO()
@@ -76,7 +75,7 @@ def run(codes: Sequence[str], name: str, namespace: dict[str, Any]) -> Iterator[
 
 @contextmanager
 def _pyplot() -> Iterator[Any]:
-    """pyplot that draws to memory and shows nothing, its figures closed before and after."""
+    """Yield pyplot with a backend that draws to memory; close all figures before and after."""
     import matplotlib as mpl
     from matplotlib import pyplot
 
@@ -93,7 +92,7 @@ def _pyplot() -> Iterator[Any]:
 
 
 def _png(figure: Any) -> bytes:
-    """With 64 steps of each color in place of 256: half the size of smooth pictures, and no difference to see."""
+    """Return a figure as PNG. 64 steps per color instead of 256 halve the size, with no visible difference."""
     from PIL import Image
 
     whole, small = io.BytesIO(), io.BytesIO()
@@ -104,7 +103,7 @@ def _png(figure: Any) -> bytes:
 
 
 def page_of(name: str, cells: Sequence[Cell], outputs: Sequence[Output]) -> str:
-    """The page: text as it is, code and what came of it."""
+    """Return the page: text unchanged, and code with its output."""
     results = iter(outputs)
     parts = [part for cell in cells for part in (_shown(name, cell, next(results)) if cell.is_code else [cell.text])]
     return "\n\n".join([*_numbered(name, parts), f"Run it yourself: `python examples/{name}.py`."]) + "\n"
@@ -121,7 +120,7 @@ def _shown(name: str, cell: Cell, output: Output) -> Iterator[str]:
 
 
 def _numbered(name: str, parts: Sequence[str]) -> Iterator[str]:
-    """Pictures have the numbers 1, 2, … in the order of the page."""
+    """Number the pictures 1, 2, … in the order of the page."""
     count = 0
     for part in parts:
         is_picture = part.endswith(f"(img/{name}_N.png)")
@@ -130,12 +129,12 @@ def _numbered(name: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def without_outputs(page: str) -> str:
-    """A page less what its cells printed: what is left must follow from the script alone."""
+    """Remove the printed output from a page. The rest is determined by the script alone."""
     return OUTPUT.sub("", page)
 
 
 def make_page(name: str) -> None:
-    """Run examples/name.py and write its page and pictures."""
+    """Run examples/name.py, and write its page and pictures."""
     cells = cells_of((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
     outputs = list(run([cell.text for cell in cells if cell.is_code], name, {"__name__": "__main__"}))
     for old in (GALLERY / "img").glob(f"{name}_*.png"):
@@ -146,7 +145,7 @@ def make_page(name: str) -> None:
 
 
 def make_pictures(page: Path) -> None:
-    """Run the code blocks of a page; a block's figures go into the pictures between it and the next one."""
+    """Run the code blocks of a page, and save the figures of each block as the pictures that follow it."""
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     ends = [block.start() for block in blocks[1:]] + [len(text)]
@@ -157,7 +156,7 @@ def make_pictures(page: Path) -> None:
 
 
 def main(names: Sequence[str]) -> None:
-    """Make the pages named, "plots" for the pictures of docs/plots.md; all of them by default."""
+    """Make the named pages ("plots" for the pictures of docs/plots.md), or all of them."""
     for name in names or [*sorted(path.stem for path in EXAMPLES.glob("*.py")), PLOTS.stem]:
         print(name, flush=True)
         make_pictures(PLOTS) if name == PLOTS.stem else make_page(name)

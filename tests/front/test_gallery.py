@@ -175,7 +175,7 @@ def test_a_figure_without_words_is_refused():
 
 
 def test_a_script_starts_with_a_cell():
-    with pytest.raises(ValueError, match="starts with a cell"):
+    with pytest.raises(ValueError, match="must start with a cell"):
         make.cells_of("x = 1\n# %%\n")
 
 
