@@ -40,8 +40,8 @@ from cavity.runtime.distributed import Workers, current_workers
 from cavity.runtime.memory import available_bytes
 from cavity.runtime.progress import progress
 from cavity.runtime.threads import kept_memory, threads_for
-from cavity.training import HyperPrior, Model, Stop, Stream, Watch, tied
-from cavity.training.centers import ROWS_PER_CENTER
+from cavity.training import HyperPrior, OnlineTrainer, ParametricPrior, Stop, Watch, describe, tie_sites
+from cavity.training.initial import ROWS_PER_CENTER
 
 Array = NDArray[np.float64]
 
@@ -347,7 +347,7 @@ class GPClassifier(Predictor):
             threads_for(self._work(choice)),
             kept_memory(),
             progress(
-                f"cavity {choice.name}", choice.plan.max_epochs, self.verbose if workers.rank == 0 else 0
+                f"cavity {choice.name}", choice.plan.max_epochs, self.verbose if workers.rank == 0 else 0, describe
             ) as report,
         ):
             params = self.get_params(deep=False)
@@ -454,9 +454,11 @@ class GPClassifier(Predictor):
         self.metrics_, self.training_ = {}, {"class_counts": [0] * len(self.classes_)}
         self._keep_stream(model, choice, model.start(), state, 0.0)
 
-    def _keep_stream(self, model: Model, choice: Choice, theta: torch.Tensor, state: Any, weight: float) -> None:
+    def _keep_stream(
+        self, model: ParametricPrior, choice: Choice, theta: torch.Tensor, state: Any, weight: float
+    ) -> None:
         hyper_prior = HyperPrior(model, prior_spec(self.priors))
-        self._stream = Stream(model, hyper_prior, make_optimizer(choice, model, weight), theta, state, weight)
+        self._stream = OnlineTrainer(model, hyper_prior, make_optimizer(choice, model, weight), theta, state, weight)
 
     def _set_fitted(self, fit: Fit, choice: Choice, fingerprint: Any, counts: NDArray[np.int64]) -> GPClassifier:
         trained = fit.trained
@@ -465,7 +467,7 @@ class GPClassifier(Predictor):
         self._scaler, self.method_ = fit.scaler, choice.name
         self.history_, self.n_iter_ = trained.history.records, trained.epochs
         if self.method in ("auto", "sep"):
-            state = tied(trained.state, torch.from_numpy(fit.own_weight).to(trained.theta.device))
+            state = tie_sites(trained.state, torch.from_numpy(fit.own_weight).to(trained.theta.device))
             self._keep_stream(fit.model, choice, trained.theta, state, float(fit.own_weight.sum()))
         else:
             self.__dict__.pop("_stream", None)  # of an earlier fit, with another scaling

@@ -18,7 +18,7 @@ from cavity.kernels import RBF
 from cavity.records import Record
 from cavity.runtime.device import untraced
 from cavity.runtime.threads import kept_memory
-from cavity.training import Adam, Course, HyperPrior, Plan, Trainer, start_model
+from cavity.training import Adam, HyperPrior, Plan, Trainer, TrainingState, initial_prior
 
 REPEATS = 15
 STEPS = 32  # of an epoch
@@ -64,7 +64,7 @@ def _record(what: str, size: Size, dtype: str, device: str, limit: float, work: 
 def cavity_step(method: str, rows: Rows, size: Size, dtype: str, device: str) -> Work:
     """Steps as training makes them, the optimizer's included: one at a time, on a GPU an epoch; a call gives θ."""
     kind = getattr(torch, dtype)
-    model = start_model(
+    model = initial_prior(
         RBF(), rows.X, size.C, rows.Z, 0.1, (True, True), (False, False), rivals.LENGTHSCALE, torch.device(device), kind
     )
     X = torch.as_tensor(rows.X, dtype=kind, device=device)
@@ -82,7 +82,7 @@ def cavity_step(method: str, rows: Rows, size: Size, dtype: str, device: str) ->
         theta, turn = optimizer.step(theta, gradient, 0.0), turn + 1
         return theta
 
-    course = Course(theta, state)
+    course = TrainingState(theta, state)
 
     def epoch() -> torch.Tensor:
         course.step = 0

@@ -129,12 +129,11 @@ def _summary(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
         events = events if len(events) <= EVENTS else events[: EVENTS // 2] + events[-EVENTS // 2 :]
         evenly = np.linspace(0, len(history) - 1, HISTORY - len(events)).round().astype(int).tolist()
         history = [history[i] for i in sorted({*events, *evenly})]
-    return [record | _short_event(record) for record in history]
+    return [{name: _short(value) for name, value in record.items()} for record in history]
 
 
-def _short_event(record: dict[str, Any]) -> dict[str, Any]:
-    event = record.get("event")
-    return {"event": f"{event[: LONGEST_EVENT - 1]}…"} if isinstance(event, str) and len(event) > LONGEST_EVENT else {}
+def _short(value: Any) -> Any:
+    return f"{value[: LONGEST_EVENT - 1]}…" if isinstance(value, str) and len(value) > LONGEST_EVENT else value
 
 
 # --- Reading ---

@@ -24,18 +24,20 @@ from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.device import DTYPES
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training import (
+    Callbacks,
+    Checkpointer,
+    Event,
     HyperPrior,
-    Keeper,
-    Model,
+    ParametricPrior,
     Record,
     Stop,
     Trained,
     Trainer,
     TrainingError,
     Watch,
+    initial_inducing_points,
+    initial_prior,
     median_distance,
-    start_inducing,
-    start_model,
     train_lbfgs,
 )
 
@@ -51,7 +53,7 @@ class Fit(NamedTuple):
     """A scaled and trained model, and the weight of each class's rows that it has learned from."""
 
     scaler: Scaler
-    model: Model
+    model: ParametricPrior
     trained: Trained
     own_weight: Array
 
@@ -100,7 +102,7 @@ class Fitting:
     workers: Workers = SINGLE_PROCESS
     report: Callable[[Record], None] | None = None
     watch: Callable[[Scaler], Watch | None] = lambda _: None
-    keeper: Callable[[str], Keeper | None] = lambda _: None
+    keeper: Callable[[str], Checkpointer | None] = lambda _: None
     stop: Stop | None = None
 
     def on_rows(self, rows: Rows) -> tuple[Fit, float]:
@@ -129,15 +131,16 @@ class Fitting:
         fit = self._train(data, sample, scaler, "fit", is_main=True)
         return fit, best_sharpness([fit.seen(held)] if n_held else [])
 
-    def start(self, rows: Rows, scaler: Scaler) -> Model:
+    def start(self, rows: Rows, scaler: Scaler) -> ParametricPrior:
         """The model at its start values, by these rows."""
         params, start, X = self.params, self.choice.start, scaler.transform(rows.X)
         given, seed = self._given_inducing(scaler, X.shape[1]), self.choice.plan.seed
         lengthscale = start.lengthscale * median_distance(X, np.random.default_rng(seed)) ** start.power
         nudge = NUDGE * lengthscale if params["learn_inducing"] and params["init"] != "paper" else 0.0
         rng = np.random.default_rng(seed)
-        Z = start_inducing(given, X, rows.y, self.n_classes, self.choice.n_inducing, params["init"], nudge, rng)
-        model = start_model(
+        n_inducing, init = self.choice.n_inducing, params["init"]
+        Z = initial_inducing_points(X, rows.y, self.n_classes, n_inducing, init, rng, nudge, given)
+        model = initial_prior(
             RBF(variance=start.variance) if params["kernel"] is None else params["kernel"],
             X,
             self.n_classes,
@@ -169,11 +172,10 @@ class Fitting:
             model = model.with_q(choice.method.init(model.prior(model.start()), data.own_weight, len(data)))
         report, watch = (self.report, self.watch(scaler)) if is_main else (None, None)
         hyper_prior = HyperPrior(model, prior_spec(self.params["priors"]))
-        keeper = self.keeper(name)
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch, keeper, self.stop)
+        callbacks = Callbacks(report, watch, self.keeper(name), self.stop)
+        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, callbacks)
         if model.dtype != DTYPES[self.params["dtype"]]:
-            dtype = self.params["dtype"]
-            trainer.note(0, None, 0.0, f"dtype={dtype!r} is too coarse for these rows: distances in float64")
+            trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=self.params["dtype"])
         own_weight = data.own_weight.cpu().numpy()
         return Fit(scaler, model, self._trained(trainer, float(own_weight.sum())), own_weight)
 
@@ -216,13 +218,14 @@ class Fitting:
         if len(rows.y) < 2 * count or self._is_stopped(trained):
             return 1.0
         if self.report is not None:
-            self.report({"epoch": trained.epochs, "objective": None, "event": f"calibration by {count} more fits"})
+            event = {"event": Event.CALIBRATION_STARTED, "folds": count}
+            self.report({"epoch": trained.epochs, "objective": None, **event})
         parts = []
         for i, (learn, hold) in enumerate(folds(rows.y, count, self.choice.plan.seed)):
             try:
                 fit = self._of_rows(rows.take(learn), scaling, f"fold-{i}")
             except TrainingError as error:
-                trained.history.note(f"not calibrated: {error}")
+                trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
                 return 1.0
             if self._is_stopped(trained):
                 return 1.0
@@ -233,7 +236,7 @@ class Fitting:
         """Whether calibration is to end here, unfinished."""
         is_stopped = self.stop is not None and self.workers.largest(float(self.stop.is_set())) > 0.0
         if is_stopped:
-            trained.history.note("stopped: not calibrated")
+            trained.history.note(Event.CALIBRATION_STOPPED)
         return is_stopped
 
     def _given_inducing(self, scaler: Scaler, n_features: int) -> Array | None:

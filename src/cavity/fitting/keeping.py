@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cavity.runtime.distributed import Workers
-from cavity.training import Keeper
+from cavity.training import Checkpointer
 from cavity.training.checkpoint import Checkpoints
 
 MAY_CHANGE = ("checkpoint", "checkpoint_seconds", "verbose")
@@ -42,14 +42,14 @@ class Keeping:
         self._seed = self._ranks.same(drawn)
         return self._seed
 
-    def keeper(self, name: str) -> Keeper | None:
+    def keeper(self, name: str) -> Checkpointer | None:
         """What keeps the fit of this name."""
         if self._main is None:
             return None
         checkpoints = self._main if name == "fit" else Checkpoints(Path(self._main.folder) / name)
         settings = {n: _plain(value) for n, value in self._params.items() if n not in MAY_CHANGE}
         about = {"settings": settings, "data": _plain(self.fingerprint), "seed": self._seed}
-        return Keeper(checkpoints, about, self._params["checkpoint_seconds"], self._resume)
+        return Checkpointer(checkpoints, about, self._params["checkpoint_seconds"], self._resume, self._ranks)
 
 
 def _plain(value: Any) -> Any:

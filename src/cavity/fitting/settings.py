@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
-from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimizer, Plan
+from cavity.training import LBFGS, Adam, AdaptiveRate, Optimizer, ParametricPrior, Plan
 
 # How these were chosen: docs/defaults.md.
 PRIORS: dict[str, Any] = {
@@ -158,24 +158,24 @@ def _waits(params: dict[str, Any]) -> bool:
     return params["updates"] == "outer" or params["method"] == "gfitc"
 
 
-def make_lbfgs(choice: Choice, model: Model) -> LBFGS | None:
+def make_lbfgs(choice: Choice, model: ParametricPrior) -> LBFGS | None:
     """How to run L-BFGS, where the plan is for it; a unit of the authors' log(1/ℓ²) is half a unit of log ℓ."""
     if choice.optimizer == "lbfgs":
-        return LBFGS(model.spread({}, 1.0))
+        return LBFGS(model.full({}, 1.0))
     if choice.optimizer == "paper" and choice.climbs and choice.plan.batch_size is None:
-        return LBFGS(model.spread({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
+        return LBFGS(model.full({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
     return None
 
 
-def make_optimizer(choice: Choice, model: Model, n_rows: float) -> Optimizer:
+def make_optimizer(choice: Choice, model: ParametricPrior, n_rows: float) -> Optimizer:
     """The optimizer that makes one step at a time on an objective summed over so many rows.
 
     The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
     """
     rate, is_paper = choice.learning_rate, choice.optimizer == "paper"
     if is_paper and choice.plan.batch_size is None:
-        scale = model.spread({"lengthscale": 0.25}, 1.0)
-        return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
+        scale = model.full({"lengthscale": 0.25}, 1.0)
+        return AdaptiveRate(rate * scale, scale, pooled=model.full({"lengthscale": 1.0}, 0.0))
     return Adam(rate, not is_paper, max(n_rows, 1.0))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,16 +13,20 @@ from tqdm import tqdm
 Record = dict[str, Any]
 
 NOW_AND_THEN = 30.0  # seconds between lines about progress, at most
-MORE_FITS = re.compile(r"(\d+) more fits")  # an event that takes longer than the fit itself
 
 
 @contextmanager
-def progress(title: str, max_epochs: int, verbose: int) -> Iterator[Callable[[Record], None] | None]:
-    """On a terminal a bar that moves with the records, elsewhere a line now and then; nothing where `verbose` is 0."""
+def progress(
+    title: str, max_epochs: int, verbose: int, describe: Callable[[Record], str]
+) -> Iterator[Callable[[Record], None] | None]:
+    """On a terminal a bar that moves with the records, elsewhere a line now and then; nothing where `verbose` is 0.
+
+    `describe` returns the event of a record in words.
+    """
     if not verbose:
         yield None
         return
-    shown = _Bar(title, max_epochs, verbose) if is_live() else _Lines(title, max_epochs, verbose)
+    shown = (_Bar if is_live() else _Lines)(title, max_epochs, verbose, describe)
     try:
         yield shown.report
     finally:
@@ -38,8 +41,8 @@ def is_live() -> bool:
 class _Bar:
     """A bar with the time left."""
 
-    def __init__(self, title: str, max_epochs: int, verbose: int) -> None:
-        self._bar, self._verbose = tqdm(total=max_epochs, desc=title, unit="epoch"), verbose
+    def __init__(self, title: str, max_epochs: int, verbose: int, describe: Callable[[Record], str]) -> None:
+        self._bar, self._verbose, self._describe = tqdm(total=max_epochs, desc=title, unit="epoch"), verbose, describe
         self._started = time.monotonic()
 
     def report(self, record: Record) -> None:
@@ -48,7 +51,7 @@ class _Bar:
         if self._verbose > 1:
             self._bar.write(_line(record), file=sys.stderr)
         elif record["event"] is not None:
-            self._bar.write(_event(record, time.monotonic() - self._started), file=sys.stderr)
+            self._bar.write(_event(record, self._describe, time.monotonic() - self._started), file=sys.stderr)
         self._bar.update(record["epoch"] - self._bar.n)
         if record["objective"] is not None:
             self._bar.set_postfix(objective=f"{record['objective']:.1f}", refresh=False)
@@ -62,8 +65,8 @@ class _Bar:
 class _Lines:
     """A line for each tenth of the epochs, and where these take long for each half minute; none is written over."""
 
-    def __init__(self, title: str, max_epochs: int, verbose: int) -> None:
-        self._title, self._max, self._verbose = title, max_epochs, verbose
+    def __init__(self, title: str, max_epochs: int, verbose: int, describe: Callable[[Record], str]) -> None:
+        self._title, self._max, self._verbose, self._describe = title, max_epochs, verbose, describe
         self._started = self._last = time.monotonic()
         self._first: int | None = None  # epoch
         self._tenth, self._unsaid = 0, ""
@@ -72,7 +75,7 @@ class _Lines:
         now, epoch = time.monotonic(), record["epoch"]
         self._first = epoch - 1 if self._first is None else self._first
         if self._verbose > 1 or record["event"] is not None:
-            self._say(_line(record) if self._verbose > 1 else _event(record, now - self._started), now)
+            self._say(_line(record) if self._verbose > 1 else _event(record, self._describe, now - self._started), now)
             return
         self._unsaid = f"{self._title}: {self._where(record, now - self._started)}"
         tenth = 10 * epoch // max(self._max, 1)
@@ -95,11 +98,11 @@ class _Lines:
         self._last, self._unsaid = now, ""
 
 
-def _event(record: Record, seconds: float) -> str:
+def _event(record: Record, describe: Callable[[Record], str], seconds: float) -> str:
     """What happened; of further fits how long they may take, when this one took so many seconds."""
-    more = MORE_FITS.search(record["event"])
-    longer = f", about {clock((int(more[1]) - 1) * seconds)} more" if more else ""  # each on a fold less than all rows
-    return f"epoch {record['epoch']}: {record['event']}{longer}"
+    folds = record.get("folds")
+    longer = f", about {clock((folds - 1) * seconds)} more" if folds else ""  # each on a fold less than all rows
+    return f"epoch {record['epoch']}: {describe(record)}{longer}"
 
 
 def clock(seconds: float) -> str:

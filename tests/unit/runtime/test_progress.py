@@ -6,6 +6,7 @@ import pytest
 
 from cavity.runtime import progress as module
 from cavity.runtime.progress import progress
+from cavity.training import Event, describe
 from tests.clock import Clock
 
 
@@ -16,12 +17,12 @@ def clock(monkeypatch):
     return found
 
 
-def record(epoch, objective=-12.34, event=None):
-    return {"epoch": epoch, "objective": objective, "event": event}
+def record(epoch, objective=-12.34, event=None, **fields):
+    return {"epoch": epoch, "objective": objective, "event": event, **fields}
 
 
 def test_without_a_terminal_every_tenth_of_the_epochs_is_a_line(capsys, clock):
-    with progress("cavity ep", 200, 1) as report:
+    with progress("cavity ep", 200, 1, describe) as report:
         for epoch in range(1, 201):
             clock.now += 0.5
             report(record(epoch))
@@ -31,7 +32,7 @@ def test_without_a_terminal_every_tenth_of_the_epochs_is_a_line(capsys, clock):
 
 
 def test_where_epochs_take_long_every_half_minute_is_a_line(capsys, clock):
-    with progress("cavity ep", 10_000, 1) as report:
+    with progress("cavity ep", 10_000, 1, describe) as report:
         for epoch in range(1, 101):
             clock.now += 4.0
             report(record(epoch))
@@ -42,7 +43,7 @@ def test_where_epochs_take_long_every_half_minute_is_a_line(capsys, clock):
 
 
 def test_the_last_line_is_that_of_the_last_epoch(capsys, clock):
-    with progress("cavity ep", 100, 1) as report:
+    with progress("cavity ep", 100, 1, describe) as report:
         for epoch in range(1, 14):
             report(record(epoch))
     assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
@@ -51,24 +52,24 @@ def test_the_last_line_is_that_of_the_last_epoch(capsys, clock):
 
 
 def test_the_pace_is_that_since_a_checkpoint(capsys, clock):
-    with progress("cavity ep", 100, 1) as report:
+    with progress("cavity ep", 100, 1, describe) as report:
         clock.now += 2.0
         report(record(81))
     assert "0:02 gone, 0:38 left" in capsys.readouterr().err
 
 
 def test_events_are_lines_and_further_fits_say_how_long(capsys, clock):
-    with progress("cavity ep", 100, 1) as report:
-        report(record(1, event="went back: log Z is not finite"))
+    with progress("cavity ep", 100, 1, describe) as report:
+        report(record(1, event=Event.STEP_REJECTED, reason="log Z is not finite"))
         clock.now += 30.0
-        report(record(2, None, event="calibration by 3 more fits"))
+        report(record(2, None, event=Event.CALIBRATION_STARTED, folds=3))
     assert capsys.readouterr().err.splitlines() == [
-        "epoch 1: went back: log Z is not finite", "epoch 2: calibration by 3 more fits, about 1:00 more",
+        "epoch 1: step rejected: log Z is not finite", "epoch 2: calibration by 3 more fits, about 1:00 more",
     ]  # fmt: skip
 
 
 def test_lines_are_never_written_over(capsys, clock):
-    with progress("cavity ep", 20, 2) as report:
+    with progress("cavity ep", 20, 2, describe) as report:
         for epoch in range(1, 21):
             report(record(epoch))
     err = capsys.readouterr().err
@@ -78,10 +79,10 @@ def test_lines_are_never_written_over(capsys, clock):
 
 def test_a_terminal_has_a_bar_with_the_time_left(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress("cavity ep", 50, 1) as report:
+    with progress("cavity ep", 50, 1, describe) as report:
         for epoch in range(1, 31):
             report(record(epoch))
-        report(record(30, event="stopped"))
+        report(record(30, event=Event.STOPPED))
     err = capsys.readouterr().err
     assert "\r" in err
     assert "0/50" in err
@@ -90,6 +91,6 @@ def test_a_terminal_has_a_bar_with_the_time_left(capsys, monkeypatch):
 
 
 def test_nothing_is_shown_unless_asked(capsys):
-    with progress("cavity ep", 50, 0) as report:
+    with progress("cavity ep", 50, 0, describe) as report:
         assert report is None
     assert capsys.readouterr() == ("", "")
