@@ -44,7 +44,7 @@ class Recorder:
 
     def __call__(self, work: Work) -> Work:
         """Record `work` and return its replay. `work` runs first on a side stream: libraries initialize themselves."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):

@@ -65,17 +65,7 @@ def fixed_point(
     """Return the first state that a sweep changes by less than `tol`, or the last one.
 
     An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow.
-
-    Args:
-        sweep: returns the next state.
-        change: distance of two states.
-        state: the initial state.
-        max_sweeps: maximum number of sweeps.
-        tol: change at which the state counts as converged.
-        mixes: whether to use Anderson acceleration.
-        is_over: whether to end after this sweep.
-        note: called with the number of sweeps and the change.
-        workers: the processes over which the rows of the state are divided.
+    `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
     """
     mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST

@@ -18,30 +18,24 @@ WINDOW = 10  # epochs that are averaged to decide whether the objective has sett
 
 
 class Event(StrEnum):
-    """What can happen during training besides an ordinary epoch; the comments name the fields of its record."""
+    """What can happen during training besides an ordinary epoch, and a sentence with the fields of its record."""
 
-    STEP_REJECTED = "step_rejected"  # reason
-    EVALUATION_REJECTED = "evaluation_rejected"  # reason; in a line search of L-BFGS
-    STOPPED = "stopped"
-    DTYPE_TOO_COARSE = "dtype_too_coarse"  # dtype
-    CALIBRATION_STARTED = "calibration_started"  # folds
-    CALIBRATION_FAILED = "calibration_failed"  # reason
-    CALIBRATION_STOPPED = "calibration_stopped"
-    HYPERPARAMETERS_KEPT = "hyperparameters_kept"  # batches, reason (of the last one)
-    CHECKPOINT_SKIPPED = "checkpoint_skipped"  # reason
+    sentence: str
 
+    STEP_REJECTED = "step_rejected", "step rejected: {reason}"
+    EVALUATION_REJECTED = "evaluation_rejected", "evaluation rejected: {reason}"  # in a line search of L-BFGS
+    STOPPED = "stopped", "stopped"
+    DTYPE_TOO_COARSE = "dtype_too_coarse", "{dtype} is too coarse for these rows: distances are computed in float64"
+    CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
+    CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
+    CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
+    HYPERPARAMETERS_KEPT = "hyperparameters_kept", "hyper-parameters not updated in {batches} batches (last: {reason})"
+    CHECKPOINT_SKIPPED = "checkpoint_skipped", "damaged checkpoint skipped: {reason}"
 
-SENTENCES = {
-    Event.STEP_REJECTED: "step rejected: {reason}",
-    Event.EVALUATION_REJECTED: "evaluation rejected: {reason}",
-    Event.STOPPED: "stopped",
-    Event.DTYPE_TOO_COARSE: "dtype={dtype!r} is too coarse for these rows: distances are computed in float64",
-    Event.CALIBRATION_STARTED: "calibration by {folds} more fits",
-    Event.CALIBRATION_FAILED: "not calibrated: {reason}",
-    Event.CALIBRATION_STOPPED: "not calibrated: stopped",
-    Event.HYPERPARAMETERS_KEPT: "hyper-parameters not updated, batches: {batches}, last reason: {reason}",
-    Event.CHECKPOINT_SKIPPED: "damaged checkpoint skipped: {reason}",
-}
+    def __new__(cls, value: str, sentence: str = "") -> Event:
+        event = str.__new__(cls, value)
+        event._value_, event.sentence = value, sentence
+        return event
 
 
 def describe(record: Record) -> str:
@@ -56,7 +50,7 @@ def describe(record: Record) -> str:
     """
     event: Any = record.get("event")
     try:
-        return SENTENCES[Event(event)].format_map(defaultdict(lambda: "unknown", record))
+        return Event(event).sentence.format_map(defaultdict(lambda: "unknown", record))
     except ValueError:
         return "" if event is None else str(event)
 

@@ -41,15 +41,10 @@ def initial_prior(
     """Return the prior at its initial values.
 
     Args:
-        kernel: the kernel; its parameters are initial values.
-        X: the scaled rows.
-        n_classes: C.
         Z: inducing points, (C, M, D).
-        noise: latent noise variance.
         learned: whether the kernel (with the noise) and the inducing points are learned.
         shared: whether all classes share the kernel (with the noise) and the inducing points.
         lengthscale: used if the kernel has none.
-        device: device of the values.
         dtype: of the distances; float64 is used instead of float32 if float32 is too coarse for X.
     """
     n_kernels = 1 if shared[0] else n_classes
@@ -98,13 +93,8 @@ def initial_inducing_points(
     """Choose inducing points, (C, M, D), from the rows of X; M is at most the number of rows to choose from.
 
     Args:
-        X: the scaled rows.
-        y: their labels, as indices.
-        n_classes: C.
-        n_inducing: M.
         init: "kmeans" (k-means++ of all rows, the same points for every class), "kmeans-per-class" (half of them from
             the rows of the class) or "random" and "paper" (random rows, drawn separately for each class).
-        rng: random numbers.
         nudge: standard deviation of noise added to the points, unless they are all the rows. At a row, the gradient
             along a feature that hardly varies is zero by symmetry. Without noise, rounding errors would decide where
             the points move, and results would differ between machines.

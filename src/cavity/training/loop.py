@@ -66,16 +66,7 @@ class TrainingState:
 
 
 class Trainer:
-    """One training run.
-
-    Args:
-        model: the prior as a function of θ.
-        method: the method of inference.
-        data: the training rows of this worker.
-        plan: the settings.
-        hyper_prior: the prior of the hyper-parameters.
-        callbacks: progress, checkpoints and stopping.
-    """
+    """One training run; `train` or `infer` returns its result."""
 
     def __init__(
         self,

@@ -28,15 +28,7 @@ class OnlineTrainer:
     """A model that is trained on one batch after another.
 
     Each row multiplies its sites into q. Then the hyper-parameters make one step, with the gradient of the batch scaled
-    to all rows so far.
-
-    Args:
-        model: the prior as a function of θ.
-        hyper_prior: the prior of the hyper-parameters.
-        optimizer: moves θ.
-        theta: the initial θ.
-        state: the initial state.
-        weight_seen: weight of the rows in the initial state.
+    to all rows so far; `weight_seen` is the weight of the rows in the initial state.
     """
 
     def __init__(
