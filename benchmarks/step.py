@@ -18,7 +18,7 @@ from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.runtime.device import without_autograd
 from cavity.runtime.threads import keep_freed_memory
-from cavity.training import Adam, Course, HyperPrior, Plan, Trainer, start_model
+from cavity.training import Adam, HyperPrior, Plan, Trainer, TrainingState, initial_prior
 
 REPEATS = 15
 STEPS = 32  # of an epoch
@@ -68,7 +68,7 @@ def cavity_step(method: str, problem: Problem, size: Size, dtype: str, device: s
     On a CPU a call makes one step; on a GPU, where steps are recorded as CUDA graphs, it makes an epoch.
     """
     kind = getattr(torch, dtype)
-    model = start_model(RBF(), problem.X, size.C, problem.Z, 0.1, (True, True), (False, False), rivals.LENGTHSCALE,
+    model = initial_prior(RBF(), problem.X, size.C, problem.Z, 0.1, (True, True), (False, False), rivals.LENGTHSCALE,
                         torch.device(device), kind)  # fmt: skip
     X = torch.as_tensor(problem.X, dtype=kind, device=device)
     y = torch.as_tensor(problem.y, device=device)
@@ -85,7 +85,7 @@ def cavity_step(method: str, problem: Problem, size: Size, dtype: str, device: s
         theta, turn = optimizer.step(theta, gradient, 0.0), turn + 1
         return theta
 
-    course = Course(theta, state)
+    course = TrainingState(theta, state)
 
     def epoch() -> torch.Tensor:
         course.step = 0

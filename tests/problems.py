@@ -13,7 +13,7 @@ from cavity.data import ArrayData
 from cavity.gp.prior import Prior
 from cavity.inference import Batch
 from cavity.kernels import RBF, Kernel
-from cavity.training import HyperPrior, Model, Plan, Trainer, Watch, start_model
+from cavity.training import Callbacks, HyperPrior, ParametricPrior, Plan, Trainer, Watch, initial_prior
 
 Array = NDArray[np.float64]
 
@@ -49,10 +49,12 @@ class Problem:
         X, y, weight = (torch.as_tensor(a) for a in (self.X, self.y, self.weights))
         return ArrayData(X, y, weight, len(self.Z))
 
-    def model(self, kernel: Kernel | None = None, learned: tuple[bool, bool] = (True, True), **changes: Any) -> Model:
+    def model(
+        self, kernel: Kernel | None = None, learned: tuple[bool, bool] = (True, True), **changes: Any
+    ) -> ParametricPrior:
         kernel = RBF(self.lengthscale, self.variance) if kernel is None else kernel
         options = {"shared": (False, False), "dtype": torch.float64} | changes
-        return start_model(
+        return initial_prior(
             kernel, self.X, len(self.Z), self.Z, self.noise, learned, options["shared"], 1.0,
             torch.device("cpu"), options["dtype"],
         )  # fmt: skip
@@ -117,7 +119,7 @@ def trainer(
 ) -> Trainer:
     """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
     built = problem.model(**model)
-    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), watch=watch)
+    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), Callbacks(watch=watch))
 
 
 class MadeUp:
@@ -126,11 +128,11 @@ class MadeUp:
     def shrink(self) -> None:
         """Steps stay as they are."""
 
-    def size(self) -> float:
+    def learning_rate(self) -> float:
         return 0.01
 
-    def kept(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         return {}
 
-    def restore(self, kept: dict[str, torch.Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """There is nothing to remember."""

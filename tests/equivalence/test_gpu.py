@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, load_wine
 from cavity import GPClassifier, load
 from cavity.data import Arrays
 from cavity.kernels import RBF, Linear, Matern52
-from cavity.training import Keeper
+from cavity.training import Checkpointer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -69,7 +69,7 @@ def test_going_on_from_a_checkpoint(method, tmp_path, monkeypatch):
     settings = {"method": method, "batch_size": 200, "max_epochs": 6, "n_inducing": 30, "random_state": 0,
                 "device": "cuda", "checkpoint_seconds": 0.0}  # fmt: skip
     whole = GPClassifier(**settings, checkpoint=tmp_path / "whole").fit(X, y)
-    save, count = Keeper.save, []
+    save, count = Checkpointer.save, []
 
     def stops(self, *args):
         save(self, *args)
@@ -77,7 +77,7 @@ def test_going_on_from_a_checkpoint(method, tmp_path, monkeypatch):
         if len(count) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Keeper, "save", stops)
+    monkeypatch.setattr(Checkpointer, "save", stops)
     with pytest.raises(KeyboardInterrupt):
         GPClassifier(**settings, checkpoint=tmp_path / "torn").fit(X, y)
     monkeypatch.undo()

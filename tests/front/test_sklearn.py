@@ -360,10 +360,10 @@ def test_a_stream_starts_where_fit_ended(method):
     start, end = classifier._online.posterior(), classifier.posterior_
     np.testing.assert_allclose(start.mean, end.mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(start.cov, end.cov, rtol=1e-9, atol=1e-12)
-    assert classifier._online._stream.weight_seen == 150
+    assert classifier._online._trainer.weight_seen == 150
     records = len(classifier.history_)
     classifier.partial_fit(X_IRIS[:3], Y_IRIS[:3])
-    assert classifier._online._stream.weight_seen == 153
+    assert classifier._online._trainer.weight_seen == 153
     assert len(classifier.history_) == records + 1
     assert classifier.score(X_IRIS, Y_IRIS) > 0.93
 
@@ -374,7 +374,7 @@ def test_weights_of_a_fit_count_in_the_stream_that_goes_on(method):
     weighted = quick(method).fit(X_IRIS, Y_IRIS, sample_weight=weight)
     copies = quick(method).fit(np.repeat(X_IRIS, weight, axis=0), np.repeat(Y_IRIS, weight))
     for classifier in (weighted, copies):
-        assert classifier._online._stream.weight_seen == weight.sum()
+        assert classifier._online._trainer.weight_seen == weight.sum()
         classifier.partial_fit(X_IRIS[:20], Y_IRIS[:20])
     np.testing.assert_allclose(weighted.predict_proba(X_IRIS), copies.predict_proba(X_IRIS), rtol=0, atol=1e-9)
 

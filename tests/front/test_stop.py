@@ -47,7 +47,7 @@ def test_a_mini_batch_fit_stops_within_an_epoch() -> None:
 def test_calibration_is_left_out() -> None:
     clf = fitted(30, "ep")
     assert clf.sharpness_ == 1.0
-    assert clf.history_[-1]["event"] == "stopped: not calibrated"
+    assert clf.history_[-1]["event"] == "calibration_stopped"
 
 
 def test_calibration_that_is_under_way_ends() -> None:
@@ -56,7 +56,7 @@ def test_calibration_that_is_under_way_ends() -> None:
     whole.fit(X, y, stop=asked)
     times = 10**9 - asked.left
     clf = GPClassifier("ep", max_epochs=20, n_inducing=10, random_state=0).fit(X, y, stop=AfterAsking(times - 30))
-    assert clf.history_[-1]["event"] == "stopped: not calibrated"
+    assert clf.history_[-1]["event"] == "calibration_stopped"
     assert clf.log_marginal_likelihood_ == whole.log_marginal_likelihood_
     assert clf.sharpness_ == 1.0 != whole.sharpness_
 

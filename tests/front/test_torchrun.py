@@ -20,10 +20,10 @@ import os, signal, sys
 import numpy as np
 from cavity import GPClassifier
 from cavity.datasets import make_waveform
-from cavity.training.course import Keeper
+from cavity.training import Checkpointer
 
 folder, is_first = sys.argv[1], os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-save, count = Keeper.save, [0]
+save, count = Checkpointer.save, [0]
 
 def dies(self, *args):
     save(self, *args)
@@ -31,7 +31,7 @@ def dies(self, *args):
     if is_first and os.environ["RANK"] == "1" and count[0] == 4:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Keeper.save = dies
+Checkpointer.save = dies
 X, y = make_waveform(240, random_state=1)
 model = GPClassifier(**{settings}, checkpoint=folder, checkpoint_seconds=0.0).fit(X, y, resume=True)
 np.save(f"{{folder}}/mean-{{os.environ['RANK']}}-{{is_first}}.npy", model.posterior_.mean)

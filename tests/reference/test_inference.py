@@ -221,7 +221,7 @@ SHARED = [(True, False), (False, True), (True, True)]  # kernel, inducing points
 def slope_at_the_fixed_point(method, model, data, state, block):
     """d/dε log Z_q(θ + ε·signs), the sites converged at every θ, by the five-point formula."""
     theta, step = model.start(), 1e-3
-    direction = model.spread({}, 0.0)
+    direction = model.full({}, 0.0)
     at = list(model.learned).index(block)
     offset = sum(model.values[name].numel() for name in model.learned[:at])
     size = model.values[block].numel()

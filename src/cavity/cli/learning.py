@@ -21,9 +21,10 @@ from cavity.cli.scoring import Tally, in_words, plain, score
 from cavity.cli.tables import Rows, frame, read_rows
 from cavity.data.source import Source
 from cavity.runtime.distributed import current_workers
-from cavity.training.history import STOPPED
+from cavity.training import Event
 
 HOLDOUT = 0.2  # of the rows, where nothing else is asked for
+STOPPED = (Event.STOPPED, Event.CALIBRATION_STOPPED)
 LAST = 2  # records that a stopped training may end with
 
 
@@ -74,7 +75,7 @@ class Learned(NamedTuple):
     @property
     def is_stopped(self) -> bool:
         """Whether training was asked to end."""
-        return any((record["event"] or "").startswith(STOPPED) for record in self.model.history_[-LAST:])
+        return any(record["event"] in STOPPED for record in self.model.history_[-LAST:])
 
 
 def learn(data: Data, asked: Asked, params: dict[str, Any], out: Path, output: Output) -> None:

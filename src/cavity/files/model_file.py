@@ -189,9 +189,11 @@ def _thin(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
         events = events if len(events) <= MAX_EVENTS else events[: MAX_EVENTS // 2] + events[-MAX_EVENTS // 2 :]
         evenly = np.linspace(0, len(history) - 1, MAX_HISTORY - len(events)).round().astype(int).tolist()
         history = [history[i] for i in sorted({*events, *evenly})]
-    texts = [record["event"] if isinstance(record.get("event"), str) else "" for record in history]
-    shorter = [{"event": f"{text[: MAX_EVENT - 1]}…"} if len(text) > MAX_EVENT else {} for text in texts]
-    return [record | event for record, event in zip(history, shorter, strict=True)]
+    return [{name: _shorten(value) for name, value in record.items()} for record in history]
+
+
+def _shorten(value: Any) -> Any:
+    return f"{value[: MAX_EVENT - 1]}…" if isinstance(value, str) and len(value) > MAX_EVENT else value
 
 
 # What each field of a record must be.

@@ -45,24 +45,27 @@ from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_m
 from cavity.runtime.progress import show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads
 from cavity.training import (
+    Callbacks,
+    Checkpointer,
+    Event,
     HyperPrior,
-    Keeper,
-    Model,
+    OnlineTrainer,
+    ParametricPrior,
     Record,
     Stop,
-    Stream,
     Trained,
     Trainer,
     TrainingError,
     Watch,
+    describe,
+    initial_inducing_points,
+    initial_prior,
     median_distance,
-    start_inducing,
-    start_model,
-    tied,
+    tie_sites,
     train_lbfgs,
 )
-from cavity.training.centers import ROWS_PER_CENTER
 from cavity.training.checkpoint import Checkpoints
+from cavity.training.initial import ROWS_PER_CENTER
 
 Array = NDArray[np.float64]
 
@@ -221,7 +224,7 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
         without_autograd(choose_device(settings.device)),
         limit_threads(largest_block),
         keep_freed_memory(),
-        show_progress(f"cavity {plan.method}", training.max_epochs, verbose, _describe) as report,
+        show_progress(f"cavity {plan.method}", training.max_epochs, verbose, describe) as report,
     ):
         yield report
 
@@ -230,7 +233,7 @@ class TrainedModel(NamedTuple):
     """A trained model with its encoding, and the weight of each class's rows that it has learned from."""
 
     scaler: Scaler
-    model: Model
+    model: ParametricPrior
     trained: Trained
     own_weight: Array
 
@@ -285,14 +288,15 @@ class Fit:
         model = self._train(stream, sample, scaler, "fit")
         return model, best_sharpness([model.predict_held_out(held_out)] if n_held else [])
 
-    def initialize(self, rows: TrainingRows, scaler: Scaler) -> Model:
+    def initialize(self, rows: TrainingRows, scaler: Scaler) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
         s, initial, X, C = self.plan.settings, self.plan.initial, scaler.transform(rows.X), len(self.data.classes)
         given, seed = self._given_inducing(scaler), self.plan.training.seed
         lengthscale = initial.lengthscale * median_distance(X, np.random.default_rng(seed)) ** initial.power
         nudge = NUDGE * lengthscale if s.learn_inducing and s.init != "paper" else 0.0
-        Z = start_inducing(given, X, rows.y, C, self.plan.n_inducing, s.init, nudge, np.random.default_rng(seed))
-        model = start_model(
+        rng = np.random.default_rng(seed)
+        Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
+        model = initial_prior(
             RBF(variance=initial.variance) if s.kernel is None else s.kernel,
             X,
             C,
@@ -310,7 +314,7 @@ class Fit:
         """Gather what the classifier publishes."""
         trained, online = fitted.trained, None
         if self.plan.settings.method in ("auto", "sep"):
-            state = tied(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
+            state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
             online = OnlineFit(self.plan, fitted.scaler, fitted.model, trained.theta, state, fitted.own_weight)
         found = self._fitted(fitted.scaler, replace(trained.posterior, sharpness=sharpness), trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
@@ -356,19 +360,12 @@ class Fit:
         if method.learns_q:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
         is_main = name == "fit" and not self.is_trial
-        trainer = Trainer(
-            model,
-            method,
-            data,
-            self.plan.training,
-            HyperPrior(model, dict(s.log_priors)),
-            self.report if is_main else None,
-            self._watch(scaler) if is_main else None,
-            self._checkpointer(name),
-            self.options.stop,
-        )
+        report, watch = (self.report, self._watch(scaler)) if is_main else (None, None)
+        callbacks = Callbacks(report, watch, self._checkpointer(name), self.options.stop)
+        hyper_prior = HyperPrior(model, dict(s.log_priors))
+        trainer = Trainer(model, method, data, self.plan.training, hyper_prior, callbacks)
         if model.dtype != DTYPES[s.dtype]:
-            trainer.note(0, None, 0.0, f"dtype={s.dtype!r} is too coarse for these rows: distances in float64")
+            trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         own_weight = data.own_weight.cpu().numpy()
         lbfgs = self.plan.lbfgs(model)
         try:
@@ -388,7 +385,7 @@ class Fit:
             return None
         return Watch(watch.at, lambda posterior, seconds: watch.look(self._fitted(scaler, posterior, []), seconds))
 
-    def _checkpointer(self, name: str) -> Keeper | None:
+    def _checkpointer(self, name: str) -> Checkpointer | None:
         """Return what writes checkpoints: those of a fold go into a folder of their own inside that of the fit."""
         s = self.plan.settings
         if s.checkpoint is None or self.is_trial:
@@ -400,7 +397,7 @@ class Fit:
             "data": to_json(self.data.fingerprint, hash_arrays=True),
             "seed": self.plan.training.seed,
         }
-        return Keeper(Checkpoints(folder), about, s.checkpoint_seconds, self.options.resume)
+        return Checkpointer(Checkpoints(folder), about, s.checkpoint_seconds, self.options.resume, self.options.workers)
 
     def _choose_scaling(self, rows: TrainingRows) -> str:
         """Return the scaling with the better log Z_q after a short training on the same rows."""
@@ -438,7 +435,7 @@ class Fit:
             try:
                 model = self._train_rows(rows.take(learn), scaling, f"fold-{i}")
             except TrainingError as error:
-                trained.history.note(f"not calibrated: {error}")
+                trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
                 return 1.0
             if self._is_stopped(trained):
                 return 1.0
@@ -450,7 +447,7 @@ class Fit:
         stop = self.options.stop
         is_stopped = stop is not None and self.options.workers.largest(float(stop.is_set())) > 0.0
         if is_stopped:
-            trained.history.note("stopped: not calibrated")
+            trained.history.note(Event.CALIBRATION_STOPPED)
         return is_stopped
 
     def _given_inducing(self, scaler: Scaler) -> Array | None:
@@ -480,12 +477,18 @@ class OnlineFit:
     """
 
     def __init__(
-        self, plan: FitPlan, scaler: Scaler, model: Model, theta: torch.Tensor, state: Any, class_weight: Array
+        self,
+        plan: FitPlan,
+        scaler: Scaler,
+        model: ParametricPrior,
+        theta: torch.Tensor,
+        state: Any,
+        class_weight: Array,
     ) -> None:
         weight = float(class_weight.sum())
         self.scaler, self.method, self._n_classes = scaler, plan.method, len(class_weight)
         hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
-        self._stream = Stream(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
+        self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
 
     @classmethod
     def start(cls, settings: Settings, table: TrainingTable) -> OnlineFit:
@@ -504,13 +507,13 @@ class OnlineFit:
 
     def absorb(self, rows: TrainingRows, device: str) -> Record:
         """Learn from new rows; return the record of it."""
-        dtype = self._stream.model.dtype
+        dtype = self._trainer.model.dtype
         data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
-        return self._stream.absorb(data, ONLINE_BATCH)
+        return self._trainer.absorb(data, ONLINE_BATCH)
 
     def posterior(self) -> Posterior:
         """Return q(u) after all rows so far."""
-        return self._stream.posterior()
+        return self._trainer.posterior()
 
 
 def array_data(
@@ -528,7 +531,3 @@ def array_data(
     X = torch.as_tensor(scaler.transform(rows.X[first:last]), dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
     return ArrayData(X, y, weight, n_classes, Share(first, n, own_weight) if workers.size > 1 else None)
-
-
-def _describe(record: Any) -> str:
-    return str(record["event"])

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
-from cavity.training import LBFGS, Adam, AdaptiveRate, Model, Optimizer, Plan
+from cavity.training import LBFGS, Adam, AdaptiveRate, Optimizer, ParametricPrior, Plan
 
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
 
@@ -181,26 +181,26 @@ class FitPlan:
             return PlainVI(workers)
         return METHODS[self.method](workers)
 
-    def lbfgs(self, model: Model) -> LBFGS | None:
+    def lbfgs(self, model: ParametricPrior) -> LBFGS | None:
         """Return the settings of L-BFGS if the plan uses it.
 
         A unit of the authors' log(1/ℓ²) is half a unit of log ℓ.
         """
         if self.optimizer == "lbfgs":
-            return LBFGS(model.spread({}, 1.0))
+            return LBFGS(model.full({}, 1.0))
         if self.optimizer == "paper" and self.method in ("gfitc", "vi") and self.is_full_batch:
-            return LBFGS(model.spread({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
+            return LBFGS(model.full({"lengthscale": 0.5}, 1.0), PAPER_MEMORY)
         return None
 
-    def stepwise_optimizer(self, model: Model, weight: float) -> Optimizer:
+    def stepwise_optimizer(self, model: ParametricPrior, weight: float) -> Optimizer:
         """Return the optimizer that makes one step at a time, for an objective summed over rows of this total weight.
 
         The authors' program moves log(1/ℓ²): a rate there is a quarter of that rate for log ℓ.
         """
         rate, is_paper = self.learning_rate, self.optimizer == "paper"
         if is_paper and self.is_full_batch:
-            scale = model.spread({"lengthscale": 0.25}, 1.0)
-            return AdaptiveRate(rate * scale, scale, pooled=model.spread({"lengthscale": 1.0}, 0.0))
+            scale = model.full({"lengthscale": 0.25}, 1.0)
+            return AdaptiveRate(rate * scale, scale, pooled=model.full({"lengthscale": 1.0}, 0.0))
         return Adam(rate, not is_paper, max(weight, 1.0))
 
 

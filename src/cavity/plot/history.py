@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.plot.style import INK, axes_for, look
 from cavity.report.figures import plain
+from cavity.training import describe
 
 Array = NDArray[np.float64]
 Record = dict[str, Any]
@@ -101,7 +102,7 @@ class HistoryDisplay:
         found: dict[str, list[float]] = {}
         for record in self.records:
             if record.get("event") is not None:
-                found.setdefault(_short(record["event"]), []).append(float(record.get(by) or 0.0))
+                found.setdefault(_short(describe(record)), []).append(float(record.get(by) or 0.0))
         groups = list(found.items())
         told, rest = groups[:EVENTS_TOLD], [x for _, places in groups[EVENTS_TOLD:] for x in places]
         marks = [self._mark(i, text, places) for i, (text, places) in enumerate(told)]

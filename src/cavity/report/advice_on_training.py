@@ -7,44 +7,44 @@ from collections.abc import Iterator
 from cavity.report.course import is_rising
 from cavity.report.evidence import Evidence, counted
 from cavity.report.findings import Advice
+from cavity.training import Event, describe
 
 OFTEN = 5  # steps back
 MOST_QUOTED = 120  # characters
 SHARP = 2.0
 
-# How an event begins, the level, what it means, and what to do about it.
+# Events, the level, what it means, and what to do about it.
 EVENTS = [
-    ("not calibrated", "warning", "The probabilities were not calibrated, since a fit of one fold failed",
+    ((Event.CALIBRATION_FAILED,), "warning", "The probabilities were not calibrated, since a fit of one fold failed",
      "Fit again with a larger noise or a smaller learning_rate, or calibrate with other folds: calibrate=5."),
-    ("stopped", "note", "Training was stopped before its end, and nothing was calibrated",
+    ((Event.STOPPED, Event.CALIBRATION_STOPPED), "note",
+     "Training was stopped before its end, and nothing was calibrated",
      "Fit again to the end, or with a checkpoint folder and resume=True go on from there."),
-    ("dtype=", "note", "float32 was too coarse for these rows, so distances were computed in float64",
+    ((Event.DTYPE_TOO_COARSE,), "note", "float32 was too coarse for these rows, so distances were computed in float64",
      "Use dtype='float64', or bring far rows nearer with scaling='quantile'."),
-    ("hyper-parameters kept", "note", "Some batches could not move the kernel",
+    ((Event.HYPERPARAMETERS_KEPT,), "note", "Some batches could not move the kernel",
      "Give partial_fit larger batches, or a smaller learning_rate."),
-    ("passed over a checkpoint", "note", "A damaged checkpoint was passed over", "See that the disk is sound."),
+    ((Event.CHECKPOINT_SKIPPED,), "note", "A damaged checkpoint was skipped", "See that the disk is sound."),
 ]  # fmt: skip
-SETBACKS = ("went back", "rejected a step")
+SETBACKS = (Event.STEP_REJECTED, Event.EVALUATION_REJECTED)
 
 
 def _events(e: Evidence) -> Iterator[Advice]:
-    texts = [text for _, text in e.course.events]
-    for start, level, what, remedy in EVENTS:
-        found = [text for text in texts if text.startswith(start)]
+    for events, level, what, remedy in EVENTS:
+        found = [record for record in e.course.records if record["event"] in events]
         if found:
-            yield Advice(level, f"{what}{_quoted(found[-1], start)}.", remedy)
+            yield Advice(level, f"{what}{_quoted(found[-1].get('reason', ''))}.", remedy)
 
 
-def _quoted(event: str, start: str) -> str:
-    """What was noted, in short, where it says more than its start."""
-    rest = event.removeprefix(start).lstrip(": ")
-    return f" ({rest[:MOST_QUOTED]}{'…' if len(rest) > MOST_QUOTED else ''})" if rest else ""
+def _quoted(reason: str) -> str:
+    """The reason in short, if there is one."""
+    return f" ({reason[:MOST_QUOTED]}{'…' if len(reason) > MOST_QUOTED else ''})" if reason else ""
 
 
 def _setbacks(e: Evidence) -> Iterator[Advice]:
-    found = [text for _, text in e.course.events if text.startswith(SETBACKS)]
+    found = [record for record in e.course.records if record["event"] in SETBACKS]
     if found:
-        times, last = counted(len(found), "time"), found[-1][:MOST_QUOTED]
+        times, last = counted(len(found), "time"), describe(found[-1])[:MOST_QUOTED]
         what = f"Training went too far and had to step back {times} (last: {last})."
         remedy = (
             "It went on from there. If scores disappoint: a smaller learning_rate, or a larger noise to start with."

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cavity.report.findings import Course
+from cavity.training import describe
 
 
 def course(history: Sequence[dict[str, Any]]) -> Course:
@@ -18,7 +19,8 @@ def course(history: Sequence[dict[str, Any]]) -> Course:
         np.array([record["epoch"] for record in risen], dtype=np.int64),
         np.array([record.get("seconds") or 0.0 for record in risen], dtype=np.float64),  # a stream keeps no time
         np.array([record["objective"] for record in risen], dtype=np.float64),
-        [(int(record["epoch"]), str(record["event"])) for record in history if record.get("event")],
+        [(int(record["epoch"]), describe(record)) for record in history if record.get("event")],
+        [record for record in history if record.get("event")],
     )
 
 

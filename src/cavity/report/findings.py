@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,7 @@ class Course(NamedTuple):
     seconds: Array
     objective: Array
     events: list[tuple[int, str]]
+    records: Sequence[dict[str, Any]] = ()  # of the events
 
 
 class Map(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 SECONDS_BETWEEN_LINES = 30.0  # at most, where output is not a terminal
 
-TrainingRecord = Mapping[str, Any]
+TrainingRecord = dict[str, Any]
 Describe = Callable[[TrainingRecord], str]
 
 

@@ -1,36 +1,39 @@
 """Training: the loop, its optimizers, its stopping rules and its history."""
 
-from cavity.training.course import Course, Keeper
-from cavity.training.history import History, Record, Stop, Watch
-from cavity.training.initial import median_distance, start_inducing, start_model
+from cavity.training.checkpoint import Checkpointer
+from cavity.training.history import Event, History, Record, Stop, Watch, describe
+from cavity.training.initial import initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import LBFGS, train_lbfgs
-from cavity.training.loop import Trainer
-from cavity.training.online import Stream, tied
+from cavity.training.loop import Trainer, TrainingState
+from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
-from cavity.training.parameters import HyperPrior, Model
-from cavity.training.plan import Plan, Trained, TrainingError
+from cavity.training.parameters import HyperPrior, ParametricPrior
+from cavity.training.plan import Callbacks, Plan, Trained, TrainingError
 
 __all__ = [
     "LBFGS",
     "Adam",
     "AdaptiveRate",
-    "Course",
+    "Callbacks",
+    "Checkpointer",
+    "Event",
     "History",
     "HyperPrior",
-    "Keeper",
-    "Model",
+    "OnlineTrainer",
     "Optimizer",
+    "ParametricPrior",
     "Plan",
     "Record",
     "Stop",
-    "Stream",
     "Trained",
     "Trainer",
     "TrainingError",
+    "TrainingState",
     "Watch",
+    "describe",
+    "initial_inducing_points",
+    "initial_prior",
     "median_distance",
-    "start_inducing",
-    "start_model",
-    "tied",
+    "tie_sites",
     "train_lbfgs",
 ]

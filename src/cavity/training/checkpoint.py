@@ -1,4 +1,4 @@
-"""Checkpoints: files from which training goes on, however it was stopped."""
+"""Checkpoints: files from which an interrupted training run resumes."""
 
 from __future__ import annotations
 
@@ -7,49 +7,138 @@ import json
 import re
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cavity.files import tensor_file as tensorfile
 from cavity.files.tensor_file import digest, is_full, separate
+from cavity.runtime.distributed import Workers
+
+Values = dict[str, Any]  # that JSON can hold
 
 FORMAT = 1
 RECORD, DIGEST = "cavity", "digest"  # the keys of the metadata
 NAME = re.compile(r"step-(\d{12,})\.part-(\d+)-of-(\d+)\.safetensors(\.tmp)?")
-MOST_SHOWN = 10
+ROWS, ROW_TENSORS = (
+    "rows",
+    ("state.0", "state.1"),
+)  # the ids of a worker's rows; the sites, with the rows on the last axis
+DUE_STEPS = 8  # steps between two agreements of the workers whether a checkpoint is due
+MAX_SHOWN = 10  # differences in an error message
 ABSENT = object()
+REMEDY = "Use another folder, or resume=False to start from scratch."
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be written or read; the message says why and what to try."""
 
 
+@runtime_checkable
+class Checkpointable(Protocol):
+    """An object whose state is saved in checkpoints, such as an optimizer."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the state."""
+
+
+# --- One training run ---
+
+
+class Checkpointer:
+    """Saves checkpoints of a training run at intervals, and loads the last one.
+
+    Args:
+        checkpoints: where to save them.
+        about: settings and data; a checkpoint with other settings or data is an error.
+        seconds: time between two checkpoints.
+        resume: whether to resume from the last checkpoint.
+        workers: the processes of the run; each saves its own part.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, about: Values, seconds: float, resume: bool, workers: Workers) -> None:
+        self._checkpoints, self._about, self._seconds, self._resume = checkpoints, about, seconds, resume
+        self._workers, self._saved_at, self._n_saved, self._n_asked = workers, time.monotonic(), 0, 0
+
+    def is_due(self) -> bool:
+        """Return whether it is time for a checkpoint; all workers must call it after each step."""
+        self._n_asked += 1
+        is_late = time.monotonic() - self._saved_at >= self._seconds
+        if self._workers.size == 1:
+            return is_late
+        return self._n_asked % DUE_STEPS == 0 and self._workers.largest(float(is_late)) > 0.0
+
+    def save(self, tensors: dict[str, Tensor], values: Values) -> None:
+        """Save the part of this worker."""
+        self._n_saved += 1
+        meta = {"about": self._about, **values, "made": self._n_saved}
+        self._checkpoints.save(self._n_saved, tensors, meta, part=self._workers.rank, parts=self._workers.size)
+        self._saved_at = time.monotonic()
+
+    def resume(self, row_ids: Tensor | None) -> tuple[dict[str, Tensor], Values] | None:
+        """Load what this worker needs of the last checkpoint, if there is one; remove newer files, of another run.
+
+        The value "skipped" says why newer checkpoints were not used.
+
+        Args:
+            row_ids: the rows of this worker, if the state of the method has something of every row.
+        """
+        is_first = self._workers.rank == 0
+        saved = self._workers.same(self._checkpoints.latest() if self._resume and is_first else None)
+        if is_first:
+            self._checkpoints.clear(-1 if saved is None else saved.step)
+        if saved is None:
+            return None
+        values = saved.meta()
+        check_same(values["about"], self._about, str(saved))
+        self._n_saved, self._saved_at = saved.step, time.monotonic()
+        return self._load(saved, row_ids), values | {"skipped": saved.skipped}
+
+    def _load(self, saved: Checkpoint, row_ids: Tensor | None) -> dict[str, Tensor]:
+        if row_ids is None:
+            return saved.load(0)
+        if saved.parts == self._workers.size:
+            return saved.load(self._workers.rank)
+        parts = [saved.load(part) for part in range(saved.parts)]  # the rows are now divided in another way
+        saved_ids, order = torch.cat([part[ROWS] for part in parts]).sort()
+        positions = order[torch.searchsorted(saved_ids, row_ids)]
+        return parts[0] | {name: torch.cat([part[name] for part in parts], -1)[..., positions] for name in ROW_TENSORS}
+
+
+# --- Files ---
+
+
 @dataclass(frozen=True)
-class Saved:
-    """A complete checkpoint of `parts` files; `passed_over` names newer ones that are damaged, and how."""
+class Checkpoint:
+    """A complete checkpoint of `parts` files; `skipped` says which newer ones are damaged, and how."""
 
     folder: Path
     step: int
     parts: int
-    passed_over: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"The checkpoint of step {self.step} in {self.folder}"
 
-    def meta(self, part: int = 0) -> dict[str, Any]:
-        """What was saved with the tensors of a part."""
+    def meta(self, part: int = 0) -> Values:
+        """Return the values that were saved with the tensors of a part."""
         with self._open(part) as file:
-            return json.loads(_metadata(file)[RECORD])["meta"]
+            values: Values = json.loads(_metadata(file)[RECORD])["meta"]
+            return values
 
     def load(self, part: int) -> dict[str, Tensor]:
-        """The tensors of a part, on the CPU; raises where the file is not as it was written."""
+        """Return the tensors of a part, on the CPU; raise CheckpointError if the file is damaged."""
         with self._open(part) as file:
             names, metadata = file.keys(), _metadata(file)
             tensors = {name: file.get_tensor(name).clone() for name in names}
@@ -70,11 +159,11 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in a folder. Several processes write one part each.
+    """The checkpoints of one run, in a folder. Each of several processes writes one part.
 
     Args:
-        folder: made where it does not exist; that it can be written is checked at once.
-        keep: how many complete checkpoints to keep.
+        folder: created if it does not exist; the constructor checks that it is writable.
+        keep: number of complete checkpoints to keep.
 
     >>> import torch
     >>> checkpoints = Checkpoints(tempfile.mkdtemp())
@@ -86,52 +175,51 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path, *, keep: int = 3) -> None:
         if keep < 1:
-            raise ValueError(f"keep={keep}: at least 1 checkpoint must be kept")
+            raise ValueError(f"`keep` must be at least 1, got {keep}.")
         self.folder, self.keep = Path(folder), keep
         with self._explained("no checkpoint can be saved"):
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 file.write(b"0")
 
-    def save(
-        self, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], *, part: int = 0, parts: int = 1
-    ) -> None:
-        """Write a part, whole or not at all; part 0 then removes what is no longer needed.
+    def save(self, step: int, tensors: dict[str, Tensor], meta: Values, *, part: int = 0, parts: int = 1) -> None:
+        """Write a part, completely or not at all; part 0 then removes old checkpoints.
 
         Args:
-            step: larger than that of the checkpoint before.
-            tensors: on any device; they may share memory.
-            meta: what JSON can hold, infinities and NaN too; keys are strings.
-            part: the one this process writes.
-            parts: how many there are; the checkpoint counts only once all are there.
+            step: larger than that of the previous checkpoint.
+            tensors: on any device; they can share memory.
+            meta: values that JSON can hold, including infinities and NaN; keys are strings.
+            part: the part of this process.
+            parts: number of parts; the checkpoint is complete once all are written.
         """
         if step < 0 or not 0 <= part < parts:
-            raise ValueError(f"step={step}, part={part}, parts={parts}: want step >= 0 and 0 <= part < parts")
+            raise ValueError(f"`step` must be >= 0 and `part` in [0, `parts`), got step={step}, part={part}, "
+                             f"parts={parts}.")  # fmt: skip
         record = json.dumps({"format": FORMAT, "place": [step, part, parts], "meta": meta})
         tensors, path = separate(tensors), self.folder / _name(step, part, parts)
         with self._explained(f"the checkpoint of step {step} cannot be saved"):
             metadata = {RECORD: record, DIGEST: digest(record, tensors)}
             tensorfile.save(path, tensors, metadata, path.with_name(f"{path.name}.tmp"))
             if part == 0:
-                self._tidy(step)
+                self._remove_old(step)
 
-    def latest(self) -> Saved | None:
-        """The newest complete checkpoint that is undamaged; None where none is complete."""
-        passed_over: list[str] = []
+    def latest(self) -> Checkpoint | None:
+        """Return the newest complete and undamaged checkpoint; None if no checkpoint is complete."""
+        skipped: list[str] = []
         for step, parts in reversed(self._complete()):
-            saved = Saved(self.folder, step, parts, passed_over)
+            saved = Checkpoint(self.folder, step, parts, skipped)
             try:
                 for part in range(parts):
                     saved.load(part)
                 return saved
             except CheckpointError as error:
-                passed_over.append(str(error))
-        if passed_over:
-            raise CheckpointError(f"{'; '.join(passed_over)}. Give another folder, or resume=False to start anew.")
+                skipped.append(str(error))
+        if skipped:
+            raise CheckpointError(f"{'; '.join(skipped)}. {REMEDY}")
         return None
 
     def clear(self, after: int = -1) -> None:
-        """Remove all that is newer than step `after`, for a run that starts from there; before any process saves."""
+        """Remove all files newer than step `after`; call it before any process saves."""
         with self._explained("old checkpoints cannot be removed"):
             for file in self._files():
                 if file.step > after:
@@ -142,13 +230,13 @@ class Checkpoints:
         return [_File(path, int(m[1]), int(m[2]), int(m[3]), m[4] is not None) for path, m in matches if m]
 
     def _complete(self) -> list[tuple[int, int]]:
-        """Step and number of parts of those that have all their parts, the newest last."""
+        """Return step and number of parts of each complete checkpoint, the newest last."""
         found = {file[1:4] for file in self._files() if not file.is_temporary}
         counts = Counter((step, parts) for step, part, parts in found if part < parts)
         return sorted(key for key, count in counts.items() if count == key[1])
 
-    def _tidy(self, step: int) -> None:
-        """Remove what is older than those to keep. Temporary files of this step and later ones may be in use."""
+    def _remove_old(self, step: int) -> None:
+        """Keep the newest checkpoints up to `step`. Temporary files of this step and later ones may be in use."""
         kept = sorted({found for found, _ in self._complete() if found <= step})[-self.keep :]
         for file in self._files() if kept else []:
             if file.step < (kept[-1] if file.is_temporary else kept[0]):
@@ -159,29 +247,11 @@ class Checkpoints:
         try:
             yield
         except (OSError, SafetensorError) as error:
-            good = [step for step, _ in self._complete()]
+            steps = [step for step, _ in self._complete()]
             rest = (
-                f"The last good checkpoint, of step {good[-1]}, is untouched" if good else "There is no checkpoint yet"
+                f"The last good checkpoint, of step {steps[-1]}, is untouched" if steps else "No checkpoint exists yet"
             )
             raise CheckpointError(f"{self.folder}: {what}: {error}. {_remedy(error)}. {rest}.") from error
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Where two nested dicts that JSON can hold differ.
-
-    >>> differences({"settings": {"n_inducing": 100, "tol": 0.1}}, {"settings": {"n_inducing": 200, "tol": 0.1}})
-    ['settings.n_inducing: 100 in the checkpoint, 200 now']
-    """
-    return list(_differences("", json.loads(json.dumps(old)), json.loads(json.dumps(new))))
-
-
-def check_same(saved_meta: dict[str, Any], now: dict[str, Any], what: str) -> None:
-    """Raise where a checkpoint is from other settings or data than `now`; `what` names it, as `str(saved)` does."""
-    if found := differences(saved_meta, now):
-        more = [f"and {len(found) - MOST_SHOWN} more"] if len(found) > MOST_SHOWN else []
-        lines = "".join(f"\n  {line}" for line in found[:MOST_SHOWN] + more)
-        remedy = "Give another folder, or resume=False to start anew."
-        raise ValueError(f"{what} is from other settings or data:{lines}\n{remedy}")
 
 
 class _File(NamedTuple):
@@ -206,7 +276,7 @@ def _remove(path: Path) -> None:
 def _metadata(file: Any) -> dict[str, str]:
     found: dict[str, str] = file.metadata() or {}
     if not {RECORD, DIGEST} <= set(found):
-        raise ValueError("it is no checkpoint of cavity")
+        raise ValueError("it is not a checkpoint of cavity")
     if not found[RECORD].startswith(f'{{"format": {FORMAT},'):
         raise ValueError(f"it is not of format {FORMAT}, which this version of cavity reads")
     return found
@@ -214,12 +284,32 @@ def _metadata(file: Any) -> dict[str, str]:
 
 def _remedy(error: Exception) -> str:
     if is_full(error):
-        return "The disk is full: free some space, or give another folder"
+        return "The disk is full: free some space, or use another folder"
     if getattr(error, "errno", None) in (errno.EEXIST, errno.ENOTDIR):
-        return "There is a file of that name: give another folder"
+        return "A file has that name: use another folder"
     if "header too large" in str(error):
-        return "meta is too large: put what is long into tensors"
-    return "Make the folder writable, or give another one"
+        return "meta is too large: save long values as tensors"
+    return "Make the folder writable, or use another one"
+
+
+# --- Comparing settings ---
+
+
+def check_same(saved_meta: Values, now: Values, what: str) -> None:
+    """Raise ValueError if the settings or data of a checkpoint differ from `now`; `what` names it, as `str(saved)`."""
+    if found := differences(saved_meta, now):
+        more = [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
+        lines = "".join(f"\n  {line}" for line in found[:MAX_SHOWN] + more)
+        raise ValueError(f"{what} is from other settings or data:{lines}\n{REMEDY}")
+
+
+def differences(old: Values, new: Values) -> list[str]:
+    """List where two nested dicts differ as JSON.
+
+    >>> differences({"settings": {"n_inducing": 100, "tol": 0.1}}, {"settings": {"n_inducing": 200, "tol": 0.1}})
+    ['settings.n_inducing: 100 in the checkpoint, 200 now']
+    """
+    return list(_differences("", json.loads(json.dumps(old)), json.loads(json.dumps(new))))
 
 
 def _differences(name: str, old: Any, new: Any) -> Iterator[str]:

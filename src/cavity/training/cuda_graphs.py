@@ -1,8 +1,8 @@
-"""Steps on a GPU as CUDA graphs: recorded once, replayed with no launch by launch and no waiting for the device.
+"""Training steps as CUDA graphs: recorded once, then replayed without launching each kernel or waiting for the GPU.
 
-A step is some three hundred small kernels, which take longer to launch than to run. A recorded step cannot stop half
-way: one that fails shows as NaN, changes nothing, and keeps those after it from changing anything. What was reached is
-asked once for many steps; the step that failed is then made in the ordinary way, which knows what to do about it.
+A step has about three hundred small kernels, which take longer to launch than to run. A recorded step cannot be
+interrupted: a step that fails yields NaN and changes nothing, and neither do the steps after it. The GPU is queried
+once for many steps. Then the failed step is made in the ordinary way, which handles the failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cavity.data.base import Data
 from cavity.inference import Batch, RowSites
-from cavity.training.fixed_point import leaves
+from cavity.training.fixed_point import leaves, map_tensors
 from cavity.training.optimizers import Adam
 
 Slope = Callable[[Tensor, Any, Batch, Tensor], tuple[Any, Tensor, Tensor]]
@@ -26,8 +26,8 @@ Work = Callable[[], None]
 WARM_UP = 2
 
 
-class Reached(NamedTuple):
-    """Where some steps have led: θ and state, θ one step before, how many steps worked, the sum of their objectives."""
+class Replayed(NamedTuple):
+    """The result of replayed steps: θ, the state, θ one step before, the steps that worked, the sum of objectives."""
 
     theta: Tensor
     state: Any
@@ -37,33 +37,33 @@ class Reached(NamedTuple):
 
 
 class Recorder:
-    """Makes CUDA graphs, all in one pool of memory."""
+    """Records CUDA graphs that share one memory pool."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
-        """What `work` does, recorded. It runs first on the side: libraries set themselves up when first called."""
-        side = torch.cuda.Stream()
+        """Record `work` and return its replay. `work` runs first on a side stream: libraries initialize themselves."""
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(graph, pool=self._pool):
+        with _no_garbage_collection(), torch.cuda.graph(graph, pool=self._pool):
             work()
         return graph.replay
 
 
 class Replay:
-    """Recorded steps on tensors that stay where they are.
+    """Replays recorded steps on tensors with fixed addresses.
 
     Args:
-        slope: the new state, the objective and its gradient at θ; it must not wait for the device.
-        data: the rows; what it draws is on the device.
+        slope: returns the new state, the objective and its gradient at θ; it must not wait for the device.
+        data: the rows; its draws are on the device.
         optimizer: moves θ.
-        record: makes of work that can be done again and again something that does it again; it may do it meanwhile.
+        record: returns a function that repeats the recorded work; it can run the work while recording.
     """
 
     def __init__(self, slope: Slope, data: Data, optimizer: Adam, record: Callable[[Work], Work]) -> None:
@@ -73,10 +73,10 @@ class Replay:
 
     def run(
         self, theta: Tensor, state: Any, good: Tensor, draws: Sequence[Any], rates: Sequence[float], damping: float
-    ) -> Reached:
-        """Steps on the batches of these draws, until one fails; `good` is the last θ that worked.
+    ) -> Replayed:
+        """Make steps on the batches of these draws until one fails; `good` is the last θ that worked.
 
-        What is returned is overwritten by the next run.
+        The next call overwrites the tensors of the result.
         """
         self._load(theta, state, good)
         self._damping.fill_(damping)
@@ -84,42 +84,34 @@ class Replay:
         for x in (self._failed, self._steps, self._total):
             x.zero_()
         for (own, step), draw, rate in zip(steps, draws, rates, strict=True):
-            for mine, given in zip(_tensors(own), _tensors(draw), strict=True):
-                if mine is not given:
-                    mine.copy_(given)
+            _copy(draw, own)
             self._rate.fill_(rate)
             step()
         done, total = torch.stack([self._steps, self._total]).tolist()
-        return Reached(self._theta, self._state, self._before, int(done), total)
+        return Replayed(self._theta, self._state, self._before, int(done), total)
 
     def _load(self, theta: Tensor, state: Any, good: Tensor) -> None:
         if not self._is_loaded:
             self._is_loaded = True
             self._theta, self._before = theta.clone(), good.clone()
-            self._state = _cloned(_settled(state))
+            self._state = map_tensors(Tensor.clone, settled(state))
             self._damping, self._steps, self._total = theta.new_zeros(3).unbind()
             self._rate = torch.zeros((), device=theta.device)
             self._failed = torch.zeros((), dtype=torch.bool, device=theta.device)
-            return
-        if good is not self._before:
-            self._before.copy_(good)
-        if theta is not self._theta:
-            self._theta.copy_(theta)
-        for mine, given in zip(leaves(self._state), leaves(_settled(state)), strict=True):
-            if mine is not given:
-                mine.copy_(given)
+        else:
+            _copy((good, theta, settled(state)), (self._before, self._theta, self._state))
 
     def _step_on(self, draw: Any) -> tuple[Any, Work]:
-        """A step on as many rows, recorded when first asked for, and the draw that it looks at."""
+        """Return a step on this number of rows, recorded on first use, and the draw that it reads."""
         size = len(draw.positions)
         if size not in self._recorded:
-            own = draw if size == len(self._data) else _cloned_draw(draw)  # all rows stay where they are
-            self._failed.fill_(True)  # so that nothing changes meanwhile
+            own = draw if size == len(self._data) else map_tensors(Tensor.clone, draw)  # all rows have fixed addresses
+            self._failed.fill_(True)  # nothing changes while recording
             self._recorded[size] = own, self._record(partial(self._step, own))
         return self._recorded[size]
 
     def _step(self, draw: Any) -> None:
-        """One step in place, nothing where it or one before it failed."""
+        """Make one step in place; do nothing if it or a step before it failed."""
         theta, failed = self._theta, self._failed
         batch = self._data.batch(draw)
         new, objective, gradient = self._slope(theta, self._state, batch, self._damping)
@@ -139,8 +131,8 @@ class Replay:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection: it might free an older graph, which must not happen while another is recorded."""
+def _no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: it could free an older graph, which must not happen while another is recorded."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -151,19 +143,13 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _cloned_draw(draw: Any) -> Any:
-    return draw._replace(**{name: x.clone() for name, x in draw._asdict().items() if isinstance(x, Tensor)})
+def _copy(source: Any, target: Any) -> None:
+    """Copy the tensors of the source to those of the target; a tensor that is in both stays."""
+    for x, own in zip(leaves(source), leaves(target), strict=True):
+        if own is not x:
+            own.copy_(x)
 
 
-def _tensors(draw: Any) -> list[Tensor]:
-    return [x for x in draw if isinstance(x, Tensor)]
-
-
-def _settled(state: Any) -> Any:
+def settled(state: Any) -> Any:
+    """Return the state with all of its sites in their places."""
     return state.settled() if isinstance(state, RowSites) else state
-
-
-def _cloned(state: Any) -> Any:
-    if state is None or isinstance(state, Tensor):
-        return None if state is None else state.clone()
-    return type(state)._make(_cloned(part) for part in state)

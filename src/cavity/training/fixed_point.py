@@ -1,7 +1,7 @@
-"""Sweeps at fixed hyper-parameters until q stands still, in far fewer sweeps than plain repetition takes.
+"""Accelerated fixed-point iteration: sweeps at fixed hyper-parameters until q converges.
 
-What moves all classes alike hardly changes the likelihood, so repeated sweeps creep along it. Anderson's mixing sees
-the direction from the last few sweeps and jumps.
+A shift that is common to all classes hardly changes the likelihood, so plain sweeps converge slowly in that direction.
+Anderson acceleration extrapolates it from the last few sweeps.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 DEPTH = 8
-WORSE = 2.0  # times the change of the sweep before: the jump did harm
-PATIENCE, REST = 60, 20  # sweeps without progress; plain sweeps after them, first of all
+WORSE = 2.0  # ratio of the changes of two sweeps above which an extrapolation is undone
+PATIENCE, REST = 60, 20  # sweeps without progress; number of plain sweeps after them, doubled each time
 
 
 class Anderson:
-    """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
+    """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual."""
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
-        self._depth, self._ranks = depth, workers
-        self.forget()
+        self._depth, self._workers = depth, workers
+        self.reset()
 
-    def forget(self) -> None:
-        """Start anew."""
+    def reset(self) -> None:
+        """Forget all iterates."""
         self._values: list[Tensor] = []
         self._residuals: list[Tensor] = []
 
     def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
-        """Where to go on from x, given g(x); `scale`, taken up when starting anew, makes its entries comparable."""
+        """Return the next iterate after x, given g(x); the first `scale` after a reset makes the entries comparable."""
         if not self._values:
             self._scale = scale
         self._values = [*self._values[-self._depth :], gx]
@@ -44,11 +44,11 @@ class Anderson:
         if len(self._values) == 1:
             return gx
         steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
-        normal, pull = self._ranks.sum(falls @ falls.mT, falls @ self._residuals[-1])
+        normal, pull = self._workers.sum(falls @ falls.mT, falls @ self._residuals[-1])
         ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
         normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
-        share = torch.linalg.solve_ex(normal, pull)[0]
-        return gx - share @ steps
+        weights: Tensor = torch.linalg.solve_ex(normal, pull)[0]
+        return gx - weights @ steps
 
 
 def fixed_point(
@@ -62,9 +62,10 @@ def fixed_point(
     note: Callable[[int, float], None] | None = None,
     workers: Workers = SINGLE_PROCESS,
 ) -> Any:
-    """The state that a sweep changes by less than `tol`, or the last one.
+    """Return the first state that a sweep changes by less than `tol`, or the last one.
 
-    A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
+    An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow.
+    `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
     """
     mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
@@ -77,7 +78,7 @@ def fixed_point(
                 raise
             moved = math.inf
         if state is not safe and not moved <= WORSE * last:
-            mixing.forget()
+            mixing.reset()
             state, last = safe, math.inf
             continue
         if note is not None:
@@ -87,7 +88,7 @@ def fixed_point(
             break
         least, stale = (moved, 0) if moved < least else (least, stale + 1)
         if stale > PATIENCE and plain == 0:
-            mixing.forget()
+            mixing.reset()
             plain, rest, least, stale = rest, 2 * rest, math.inf, 0
         state = new if plain else _mixed(mixing, state, new, workers)
         plain = max(plain - 1, 0)
@@ -95,26 +96,27 @@ def fixed_point(
 
 
 def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
-    """The state to go on from, mixed in the tensors that the sweep has changed."""
+    """Return the next state, extrapolated in the tensors that the sweep has changed."""
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
     sizes = workers.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
     scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
-    mixed = mixing.mix(x, gx, scale).split([b.numel() for _, b in pairs])
+    mixed = torch.split(mixing.mix(x, gx, scale), [b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
-    return _replaced(new, by_id)
+    return map_tensors(lambda x: by_id.get(id(x), x), new)
 
 
 def leaves(state: Any) -> list[Tensor]:
-    """The tensors of a state, in their order."""
-    if state is None:
-        return []
-    return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]
+    """Return the tensors of nested named tuples, in order."""
+    if isinstance(state, Tensor):
+        return [state]
+    return [leaf for part in state for leaf in leaves(part)] if isinstance(state, tuple) else []
 
 
-def _replaced(state: Any, by_id: dict[int, Tensor]) -> Any:
-    if state is None or isinstance(state, Tensor):
-        return by_id.get(id(state), state)
-    return type(state)._make(_replaced(part, by_id) for part in state)
+def map_tensors(function: Callable[[Tensor], Tensor], state: Any) -> Any:
+    """Apply a function to the tensors of nested named tuples; other values stay."""
+    if isinstance(state, Tensor):
+        return function(state)
+    return type(state)(*(map_tensors(function, part) for part in state)) if isinstance(state, tuple) else state

@@ -1,10 +1,13 @@
-"""Where training starts: kernel parameters, noise and inducing points, from the scaled rows."""
+"""Initial values of a training run: kernel parameters, noise and inducing points, from the scaled rows."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
@@ -12,16 +15,18 @@ from cavity.gp.prior import KERNEL
 from cavity.kernels import Kernel
 from cavity.kernels.base import log_start
 from cavity.numerics.limits import LEAST_LENGTHSCALE
-from cavity.training.centers import choose_inducing
-from cavity.training.parameters import Model
+from cavity.training.parameters import ParametricPrior
 
 Array = NDArray[np.float64]
 
 MEDIAN_ROWS = 1000
+KMEANS_ROWS = 5_000  # minimum size of the sample for k-means
+ROWS_PER_CENTER = 20  # of that sample
+LLOYD_STEPS = 5
 LARGEST_ERROR = 1e-4  # of a squared distance, in units of the length-scale
 
 
-def start_model(
+def initial_prior(
     kernel: Kernel,
     X: Array,
     n_classes: int,
@@ -32,14 +37,15 @@ def start_model(
     lengthscale: float,
     device: torch.device,
     dtype: torch.dtype,
-) -> Model:
-    """The model at its start values.
+) -> ParametricPrior:
+    """Return the prior at its initial values.
 
     Args:
         Z: inducing points, (C, M, D).
-        learned: whether kernel (with the noise) and inducing points are learned.
+        learned: whether the kernel (with the noise) and the inducing points are learned.
         shared: whether all classes share the kernel (with the noise) and the inducing points.
-        dtype: of the distances; single precision becomes double where it would not do.
+        lengthscale: used if the kernel has none.
+        dtype: of the distances; float64 is used instead of float32 if float32 is too coarse for X.
     """
     n_kernels = 1 if shared[0] else n_classes
     params = kernel.start(n_kernels, X.shape[1], lengthscale)
@@ -47,13 +53,13 @@ def start_model(
     values["log_noise"] = log_start("noise", noise, 1.0, (n_kernels,))
     learned_names = tuple(values) if learned[0] else ()
     values["Z"] = torch.tensor(Z[:1] if shared[1] else Z)
-    dtype = dtype if _is_safe(X, values, dtype) else torch.float64
+    dtype = dtype if _is_precise_enough(X, values, dtype) else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
-    return Model(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
+    return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
 
 
-def _is_safe(X: Array, values: dict[str, Tensor], dtype: torch.dtype) -> bool:
-    """Whether r² has digits enough: it is a difference of squares, so its error grows with the row furthest out."""
+def _is_precise_enough(X: Array, values: dict[str, Tensor], dtype: torch.dtype) -> bool:
+    """Check the error of r²: it is a difference of squares, so its error grows with the most distant row."""
     if dtype == torch.float64:
         return True
     scales = [value for name, value in values.items() if name.endswith("log_lengthscale")]
@@ -63,7 +69,7 @@ def _is_safe(X: Array, values: dict[str, Tensor], dtype: torch.dtype) -> bool:
 
 
 def median_distance(X: Array, rng: np.random.Generator) -> float:
-    """The median distance between rows, of at most a thousand of them; 1 where all are equal."""
+    """Return the median distance between rows, from at most a thousand of them; 1 if all are equal."""
     if len(X) > MEDIAN_ROWS:
         X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
     size = np.abs(X).max()
@@ -71,17 +77,94 @@ def median_distance(X: Array, rng: np.random.Generator) -> float:
     return max(float(np.median(distances)) or float(distances.max()) or 1.0, LEAST_LENGTHSCALE)
 
 
-def start_inducing(
-    given: Array | None,
+# --- Inducing points ---
+
+
+def initial_inducing_points(
     X: Array,
     y: NDArray[np.int64],
     n_classes: int,
     n_inducing: int,
-    how: str,
-    nudge: float,
+    init: str,
     rng: np.random.Generator,
+    nudge: float = 0.0,
+    given: Array | None = None,
 ) -> Array:
-    """Inducing points (C, M, D): the given ones (scaled), or chosen from the rows."""
-    if given is None:
-        return choose_inducing(X, y, n_classes, n_inducing, "random" if how == "paper" else how, rng, nudge)
-    return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()
+    """Choose inducing points, (C, M, D), from the rows of X; M is at most the number of rows to choose from.
+
+    Args:
+        init: "kmeans" (k-means++ of all rows, the same points for every class), "kmeans-per-class" (half of them from
+            the rows of the class) or "random" and "paper" (random rows, drawn separately for each class).
+        nudge: standard deviation of noise added to the points, unless they are all the rows. At a row, the gradient
+            along a feature that hardly varies is zero by symmetry. Without noise, rounding errors would decide where
+            the points move, and results would differ between machines.
+        given: scaled inducing points to use instead, (C, M, D) or (M, D) for every class.
+    """
+    if given is not None:
+        return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()
+    if init in ("random", "paper"):
+        n, n_distinct = min(n_inducing, len(X)), len(X)
+        Z = np.stack([X[rng.choice(len(X), n, replace=False)] for _ in range(n_classes)])
+    else:
+        n_sample = max(KMEANS_ROWS, ROWS_PER_CENTER * n_inducing)
+        if len(X) > n_sample:
+            sample = rng.choice(len(X), n_sample, replace=False)
+            X, y = X[sample], y[sample]
+        distinct = np.unique(X, axis=0)
+        n, n_distinct = min(n_inducing, len(distinct)), len(distinct)
+        if init == "kmeans":
+            Z = np.broadcast_to(_centers(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
+        else:
+            Z = _centers_per_class(distinct, [X[y == k] for k in range(n_classes)], n, rng)
+    return Z if n == n_distinct or not nudge else Z + nudge * rng.standard_normal(Z.shape[1:])
+
+
+def _centers_per_class(distinct: Array, by_class: list[Array], n: int, rng: np.random.Generator) -> Array:
+    own_rows = [np.unique(rows, axis=0) for rows in by_class]
+    own = [_centers(rows, min(len(rows), n // 2), rng) if len(rows) and n > 1 else rows[:0] for rows in own_rows]
+    common = {missing: _centers(distinct, missing, rng) for missing in sorted({n - len(first) for first in own})}
+    return np.stack([_with_common(first, common[n - len(first)], distinct, rng) for first in own])
+
+
+def _with_common(own: Array, common: Array, distinct: Array, rng: np.random.Generator) -> Array:
+    """Concatenate both; choose other common centers if a row is in both."""
+    if _is_among(common, own).any():
+        common = _centers(distinct[~_is_among(distinct, own)], len(common), rng)
+    return np.concatenate([own, common])
+
+
+def _is_among(rows: Array, others: Array) -> NDArray[np.bool_]:
+    """Return which rows are equal to one of the others."""
+    known = {other.tobytes() for other in others}
+    return np.array([row.tobytes() in known for row in rows], dtype=bool)
+
+
+def _centers(distinct: Array, n: int, rng: np.random.Generator) -> Array:
+    """Return n centers from k-means++ and a few Lloyd steps, or the rows themselves if there are at most n."""
+    if n >= len(distinct):
+        return distinct
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
+        centers, _ = kmeans2(distinct, _seeds(distinct, n, rng), iter=LLOYD_STEPS, minit="matrix")
+    return np.asarray(centers)
+
+
+def _seeds(distinct: Array, n: int, rng: np.random.Generator) -> Array:
+    """Choose n rows by k-means++: with probability proportional to the squared distance from the rows chosen before.
+
+    SciPy's own seeding recomputes all distances for each row: minutes for a few hundred seeds in many dimensions.
+    """
+    X = distinct - distinct.mean(0)
+    size = np.abs(X).max()
+    X = X / size if size > 0 else X
+    squares = (X**2).sum(1)
+    chosen, nearest = [int(rng.integers(len(X)))], np.full(len(X), np.inf)
+    while len(chosen) < n:
+        last = chosen[-1]
+        nearest = np.minimum(nearest, np.maximum(squares + squares[last] - 2.0 * (X @ X[last]), 0.0))
+        nearest[last] = 0.0
+        if (total := nearest.sum()) > 0:
+            chosen.append(int(rng.choice(len(X), p=nearest / total)))
+        else:  # all distances are below the rounding error
+            chosen.append(int(rng.choice(np.setdiff1d(np.arange(len(X)), chosen))))
+    return distinct[chosen]

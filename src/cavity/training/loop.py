@@ -1,14 +1,14 @@
-"""The one loop: batch → update → gradient → optimizer, for every method.
+"""The training loop of every method: batch → update → objective → optimizer.
 
-A step that fails (a matrix that no jitter mends, a gradient that is not finite) goes back to the last θ and state that
-worked, halves the damping and the rates, and is written into the history.
+A step fails if a matrix cannot be factorized even with jitter, or if the gradient is not finite. Then training returns
+to the last θ and state that worked, halves the damping and the learning rate, and records the event.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -19,99 +19,234 @@ from cavity.gp.prior import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS
-from cavity.training.course import Course, Keeper
-from cavity.training.cuda_graphs import Recorder, Replay
-from cavity.training.fixed_point import fixed_point
-from cavity.training.history import STOPPED, Clock, History, Record, Stop, Watch
+from cavity.training.checkpoint import Checkpointable
+from cavity.training.cuda_graphs import Recorder, Replay, settled
+from cavity.training.fixed_point import fixed_point, leaves
+from cavity.training.history import Clock, Event, History, describe
 from cavity.training.optimizers import Adam, Optimizer
-from cavity.training.parameters import HyperPrior, Model, Q
-from cavity.training.plan import Plan, Trained, TrainingError
+from cavity.training.parameters import HyperPrior, ParametricPrior, Q
+from cavity.training.plan import Callbacks, Plan, Trained, TrainingError
 
-MAX_FAILURES = 25
-LAST_TRIES = 5
-PASS_ELEMENTS = 1_000_000  # of a block of a pass that only adds up
-REPLAYS = 32  # recorded steps before asking the GPU how they went
+MAX_FAILURES = 25  # in a row, before training is given up
+EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
+PASS_ELEMENTS = 1_000_000  # elements of a block, in a pass that only computes sums
+REPLAYS = 32  # recorded steps between two queries of the GPU
+OPTIMIZER = "optimiser."  # prefix in checkpoints, spelled as in version 0.1.0
+NO_CALLBACKS = Callbacks()
+
+
+@dataclass
+class TrainingState:
+    """θ, the state of the method, and the position in the run.
+
+    `worked` counts the steps of the current epoch that did not fail; `total` is the sum of their objectives.
+    """
+
+    theta: Tensor
+    state: Any
+    epoch: int = 0
+    step: int = 0
+    worked: int = 0
+    total: float = 0.0
+    has_moved: bool = False
+    is_done: bool = False
+
+    def count(self, steps: int, total: float) -> None:
+        """Count steps that worked, with the sum of their objectives."""
+        self.step, self.worked, self.total = self.step + steps, self.worked + steps, self.total + total
+        self.has_moved = True
+
+    def next_epoch(self) -> None:
+        """Move to the start of the next epoch."""
+        self.epoch, self.step, self.worked, self.total = self.epoch + 1, 0, 0, 0.0
+
+    def position(self) -> dict[str, int | float]:
+        """Return all fields but the tensors, for JSON."""
+        return {name: value for name, value in vars(self).items() if name not in ("theta", "state")}
 
 
 class Trainer:
-    """One run of training; `train` for its result."""
+    """One training run; `train` or `infer` returns its result."""
 
     def __init__(
         self,
-        model: Model,
+        model: ParametricPrior,
         method: Method,
         data: Data,
         plan: Plan,
         hyper_prior: HyperPrior,
-        report: Callable[[Record], None] | None = None,
-        watch: Watch | None = None,
-        keeper: Keeper | None = None,
-        stop: Stop | None = None,
+        callbacks: Callbacks = NO_CALLBACKS,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
-        self.history = History(report)
-        self.workers, self.keeper = method.workers, keeper
-        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, stop)
-        self.failures, self.scale, self.renewed = 0, 1.0, -1
-        self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
+        self.workers = method.workers
+        self.history = History(callbacks.report)
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, callbacks.stop)
+        self.last_good: tuple[Tensor, Any]  # the last θ and state that worked
+        self.failures, self.failed_epoch, self.scale = 0, -1, 1.0  # failures in a row; `scale` multiplies the damping
+        self._checkpointer, self._watch = callbacks.checkpointer, callbacks.watch
+        self._watch_times = sorted(self._watch.at, reverse=True) if self._watch else []
         self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
-        self.good: tuple[Tensor, Any]
 
     def start(self) -> tuple[Tensor, Any]:
-        """θ at its start values, and a state with no data in it."""
+        """Return the initial θ and a state without data."""
         theta = self.model.start()
-        self.good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
-        return self.good
+        self.last_good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+        return self.last_good
 
     def train(self, optimizer: Optimizer) -> Trained:
-        """Ascend until the objective settles or the epochs or seconds are used up."""
-        course = Course(*self.start())
-        if self.keeper is not None:
-            self.keeper.resume(self, course, optimizer)
-        while not course.is_done:
-            objective = self.epoch(course, optimizer)
+        """Maximize the objective until it settles, or the epochs or seconds are used up."""
+        run = self.resume(TrainingState(*self.start()), optimizer)
+        while not run.is_done:
+            objective = self.epoch(run, optimizer)
             if self.clock.is_stopped():
-                break  # and a checkpoint goes on from the middle of the epoch
-            course.next_epoch()
+                break  # a checkpoint resumes in the middle of the epoch
+            run.next_epoch()
             if objective is not None:
-                self.note(course.epoch, objective, optimizer.size())
-            settled = self.history.has_settled(self.plan.tol * self._rows_weight)
-            course.is_done = settled or course.epoch >= self.plan.max_epochs or self.clock.is_late()
-        for _ in range(LAST_TRIES):  # so few epochs that none has worked: on with smaller steps
-            if not course.has_moved and not self.clock.is_over():
-                course.epoch -= 1
-                self.epoch(course, optimizer)
-                course.next_epoch()
-        self._replay = None  # and its memory
-        if not course.has_moved:
-            raise FactorizationError(f"no step worked: {self.history.last_event()}")
-        if self.keeper is not None:
-            self.keeper.save(self, course, optimizer)
+                self.note(run.epoch, objective, optimizer.learning_rate())
+            has_settled = self.history.has_settled(self.plan.tol * self._rows_weight)
+            run.is_done = has_settled or run.epoch >= self.plan.max_epochs or self.clock.is_out_of_time()
+        for _ in range(EXTRA_EPOCHS):
+            if not run.has_moved and not self.clock.is_over():
+                run.epoch -= 1
+                self.epoch(run, optimizer)
+                run.next_epoch()
+        self._replay = None  # frees its memory
+        if not run.has_moved:
+            raise FactorizationError(f"no step worked: {describe(self.history.records[-1])}")
+        self.save_checkpoint(run, optimizer)
         try:
-            return self.finish(course.theta, course.state, course.epoch)
+            return self.finish(run.theta, run.state, run.epoch)
         except FactorizationError as error:  # the last step went too far
-            self.note(course.epoch, None, optimizer.size(), f"went back: {error}")
-            return self.finish(*self.good, course.epoch)
+            self.note(run.epoch, None, optimizer.learning_rate(), Event.STEP_REJECTED, reason=str(error))
+            return self.finish(*self.last_good, run.epoch)
+
+    def epoch(self, run: TrainingState, optimizer: Optimizer) -> float | None:
+        """Make the remaining steps of the current epoch; return the mean objective of the steps that worked."""
+        draws, n_steps = self._draws(run), self._n_steps()
+        ahead: list[Any] = []  # the draws of the next steps
+        while run.step < n_steps and not (run.worked and self.clock.is_over()):
+            first, can_replay = run.step, self._can_replay(run, optimizer)
+            ahead.extend(islice(draws, max((REPLAYS if can_replay else 1) - len(ahead), 0)))
+            try:
+                if run.step == 0 and run.epoch > 0:
+                    run.state = self._refreshed(run.theta, run.state)
+                if not (can_replay and self._replay_steps(run, ahead, optimizer)):
+                    self._step(run, ahead[0], optimizer)
+            except FactorizationError as error:
+                run.theta, run.state = self._recover(run.epoch, optimizer, error)
+                run.step += 1
+            else:
+                self.failures, self.scale = 0, 1.0
+                self.show(*self.last_good)
+                self.save_checkpoint(run, optimizer, only_if_due=True)
+            del ahead[: run.step - first]
+        return run.total / run.worked if run.worked else None
+
+    def _step(self, run: TrainingState, draw: Any, optimizer: Optimizer) -> None:
+        theta, batch = run.theta, self.data.batch(draw)
+        run.state, objective, gradient = self.evaluate(theta, run.state, batch, run.epoch)
+        self.accept(theta, run.state)
+        run.theta = optimizer.step(theta, gradient, self._progress(run.epoch, run.step))
+        run.count(1, float(objective))
+
+    def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
+        """Update the state at θ, then return it with the objective and its gradient (the order of the paper)."""
+        prior = self._prior(theta)
+        if self.plan.updates == "outer":
+            state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
+        found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
+        if not math.isfinite(float(found[1] + found[2].sum())):
+            raise FactorizationError("the objective or its gradient is not finite")
+        return found
+
+    def slope(
+        self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
+    ) -> tuple[Any, Tensor, Tensor]:
+        """Do the same without checking for finite values; do not update a state that has converged."""
+        prior = self._prior(theta) if prior is None else prior
+        rows = prior.rows(batch.X)
+        state = self._state(theta, state)
+        if self.plan.updates != "outer":
+            state = self.method.update(prior, rows, state, batch, damping)
+        found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
+        parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
+        gradient, log_z = self.workers.sum(self.model.join(parts), found.log_z)
+        gradient = self.hyper_prior.add_gradient(theta, gradient)
+        return state, log_z + self.hyper_prior.log_density(theta), gradient
+
+    # --- Steps on a GPU ---
+
+    def _can_replay(self, run: TrainingState, optimizer: Optimizer) -> bool:
+        """Return whether recorded steps can be used: on a GPU, in a single process, and not right after a failure."""
+        is_recorded = run.theta.is_cuda and isinstance(optimizer, Adam) and self.plan.updates != "outer"
+        return is_recorded and self.workers.size == 1 and not self.failures
+
+    def _replay_steps(self, run: TrainingState, draws: list[Any], optimizer: Any) -> int:
+        """Make recorded steps on these draws; return how many worked."""
+        if self._replay is None:
+            self._replay = Replay(self.slope, self.data, optimizer, Recorder())
+        rates = [optimizer.rate(self._progress(run.epoch, run.step + i)) for i in range(len(draws))]
+        damping = self._damping(run.epoch)
+        found = self._replay.run(run.theta, run.state, self.last_good[0], draws, rates, damping)
+        if found.steps:
+            run.theta, run.state = found.theta, found.state
+            self.accept(found.before, found.state)
+            run.count(found.steps, found.total)
+        return found.steps
+
+    # --- Failures ---
+
+    def accept(self, theta: Tensor, state: Any) -> None:
+        """Remember θ and the state as the last that worked."""
+        self.last_good = theta, state
+
+    def _recover(self, epoch: int, optimizer: Optimizer, error: FactorizationError) -> tuple[Tensor, Any]:
+        """Return the last θ and state that worked; the next steps are smaller.
+
+        In mini-batches, running sums may only have drifted from their sites. Then it is enough to recompute them: the
+        steps stay as large after the first failure of an epoch, unless another one follows at once.
+        """
+        self.failures += 1
+        may_have_drifted = self.method.keeps_rows and self.plan.batch_size is not None
+        if not may_have_drifted or self.failures > 1 or epoch == self.failed_epoch:
+            self.halve_damping()
+            optimizer.shrink()
+        self.failed_epoch = epoch
+        self.note(epoch, None, optimizer.learning_rate(), Event.STEP_REJECTED, reason=str(error))
+        if self.failures >= MAX_FAILURES:
+            raise self.failure(error) from error
+        theta, state = self.last_good
+        return theta, self._refreshed(theta, state)
+
+    def halve_damping(self) -> None:
+        """Halve the damping until the next step that works."""
+        self.scale *= 0.5
+
+    def failure(self, error: Exception) -> TrainingError:
+        """Return the exception to raise if training cannot recover from `error`."""
+        return TrainingError(
+            f"Training failed: {error}. Try scaling='standard', a kernel of moderate lengthscale and variance, "
+            "a larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
+        )
+
+    # --- Inference at fixed hyper-parameters ---
 
     def infer(self) -> Trained:
-        """No hyper-parameter to learn: sweeps to the fixed point."""
+        """Sweep to the fixed point, if no hyper-parameter is learned."""
         theta, state = self.start()
-        epochs = 0
 
         def note(sweeps: int, change: float) -> None:
-            nonlocal epochs
-            epochs = sweeps
             self.note(sweeps, None, 0.0, change=change)
 
         state = self.converge(self._prior(theta), state, self.plan.max_epochs, note)
-        return self.finish(theta, state, epochs)
+        return self.finish(theta, state, self.history.records[-1]["epoch"])
 
     def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
-        """The fixed point at the last θ, if the plan asks for it, and q(u) there."""
+        """Make the final sweeps of the plan, and compute q(u) and log Z at the last θ."""
         theta = theta.detach()
-        if self.clock.is_stopped() and self.history.last_event() != STOPPED:
-            self.note(epochs, None, 0.0, STOPPED)
+        if self.clock.is_stopped() and self.history.last_event() != Event.STOPPED:
+            self.note(epochs, None, 0.0, Event.STOPPED)
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
@@ -120,31 +255,6 @@ class Trainer:
         if not math.isfinite(log_z):
             raise FactorizationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
-
-    def failure(self, error: Exception) -> TrainingError:
-        """What to raise when nothing helps against `error`."""
-        return TrainingError(
-            f"training cannot go on ({error}). Try scaling='standard', a kernel of moderate lengthscale and variance, "
-            "a larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
-        )
-
-    def note(self, epoch: int, objective: float | None, rate: float, event: str | None = None, **more: float) -> None:
-        """Write one record; the objective is None where it was not evaluated."""
-        record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
-        self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **more)
-
-    def look(self, theta: Tensor, state: Any) -> None:
-        """Show q(u) to the watch, if it is time; where it cannot be made, training goes on unseen."""
-        if self._watch is None or not self._due or (seconds := self.clock.agreed()) < self._due[-1]:
-            return
-        while self._due and self._due[-1] <= seconds:
-            self._due.pop()
-        with self.clock.stopped():
-            try:
-                posterior = self._seen(theta, state)
-            except FactorizationError:
-                return
-            self._watch.look(posterior, seconds)
 
     def _seen(self, theta: Tensor, state: Any) -> Posterior:
         prior, state = self._prior(theta), self._state(theta, state)
@@ -155,7 +265,7 @@ class Trainer:
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
     ) -> Any:
-        """Sweeps at fixed hyper-parameters, until q moves by less than the tolerance."""
+        """Sweep at fixed hyper-parameters until q changes by less than the tolerance."""
         rows = self._all_rows(prior)
         return fixed_point(
             lambda state: self._sweep(prior, rows, state, self._damping(0)),
@@ -171,119 +281,22 @@ class Trainer:
             else SINGLE_PROCESS,  # what all workers have alike is no sum over them
         )
 
-    def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
-        """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""
-        prior = self._prior(theta)
-        if self.plan.updates == "outer":
-            state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
-        found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
-        if not math.isfinite(float(found[1] + found[2].sum())):
-            raise FactorizationError("the objective or its gradient is not finite")
-        return found
-
-    def slope(
-        self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
-    ) -> tuple[Any, Tensor, Tensor]:
-        """The same, whatever comes out; a state that has converged is left alone."""
-        prior = self._prior(theta) if prior is None else prior
-        rows = prior.rows(batch.X)
-        state = self._state(theta, state)
-        if self.plan.updates != "outer":
-            state = self.method.update(prior, rows, state, batch, damping)
-        found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
-        parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
-        gradient, log_z = self.workers.sum(self.model.join(parts), found.log_z)
-        gradient = self.hyper_prior.add_gradient(theta, gradient)
-        return state, log_z + self.hyper_prior.log_density(theta), gradient
-
-    def epoch(self, course: Course, optimizer: Optimizer) -> float | None:
-        """The rest of a pass over the rows; the mean objective of the steps that worked."""
-        draws, ahead = self._draws(course), deque[Any]()
-        n_steps = self._n_steps()
-        while course.step < n_steps and not (course.worked and self.clock.is_over()):
-            wanted = REPLAYS if self._may_replay(course, optimizer) else 1
-            ahead.extend(islice(draws, max(wanted - len(ahead), 0)))
-            try:
-                if course.step == 0 and course.epoch > 0:
-                    course.state = self._refreshed(course.theta, course.state)
-                if self._may_replay(course, optimizer) and (steps := self._replayed(course, ahead, optimizer)):
-                    for _ in range(steps):
-                        ahead.popleft()
-                else:
-                    self._step(course, ahead[0], optimizer)
-                    ahead.popleft()
-            except FactorizationError as error:
-                course.theta, course.state = self._go_back(course.epoch, optimizer, error)
-                course.step += 1
-                ahead.popleft()
-                continue
-            self.look(*self.good)
-            if self.keeper is not None and self.keeper.is_due(self.workers):
-                self.keeper.save(self, course, optimizer)
-        return course.total / course.worked if course.worked else None
-
-    def _step(self, course: Course, draw: Any, optimizer: Optimizer) -> None:
-        theta = course.theta
-        course.state, objective, gradient = self.evaluate(theta, course.state, self.data.batch(draw), course.epoch)
-        self._has_worked(theta, course.state)
-        course.theta = optimizer.step(theta, gradient, self._progress(course.epoch, course.step))
-        course.count(1, float(objective))
-
-    def _has_worked(self, theta: Tensor, state: Any) -> None:
-        self.good, self.failures, self.scale = (theta, state), 0, 1.0
-
-    def _may_replay(self, course: Course, optimizer: Optimizer) -> bool:
-        """Whether many steps can be made at once: on a GPU of one's own, where nothing has failed just now."""
-        is_recorded = course.theta.is_cuda and isinstance(optimizer, Adam) and self.plan.updates != "outer"
-        return is_recorded and self.workers.size == 1 and not self.failures
-
-    def _replayed(self, course: Course, draws: deque[Any], optimizer: Any) -> int:
-        """How many of the next steps have been made."""
-        if self._replay is None:
-            self._replay = Replay(self.slope, self.data, optimizer, Recorder())
-        rates = [optimizer.rate(self._progress(course.epoch, course.step + i)) for i in range(len(draws))]
-        damping = self._damping(course.epoch)
-        reached = self._replay.run(course.theta, course.state, self.good[0], list(draws), rates, damping)
-        if reached.steps:
-            course.theta, course.state = reached.theta, reached.state
-            self._has_worked(reached.before, reached.state)
-            course.count(reached.steps, reached.total)
-        return reached.steps
-
-    def _go_back(self, epoch: int, optimizer: Optimizer, error: FactorizationError) -> tuple[Tensor, Any]:
-        """The last θ and state that worked, and smaller steps from there.
-
-        Running sums may only have drifted from their sites: then making them anew is cure enough, once an epoch and
-        not twice in a row.
-        """
-        self.failures += 1
-        may_have_drifted = self.method.keeps_rows and self.plan.batch_size is not None
-        if not may_have_drifted or self.failures > 1 or epoch == self.renewed:
-            self.scale *= 0.5
-            optimizer.shrink()
-        self.renewed = epoch
-        self.note(epoch, None, optimizer.size(), f"went back: {error}")
-        if self.failures >= MAX_FAILURES:
-            raise self.failure(error) from error
-        theta, state = self.good
-        return theta, self._refreshed(theta, state)
-
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
-        """The state with its sums made anew; in training on all rows every update does that itself."""
+        """Return the state with its sums recomputed; in full-batch training every update does that itself."""
         if self.plan.batch_size is None:
             return state
         return self.method.refresh(self._prior(theta), state, self._pass())
 
     def _all_rows(self, prior: Prior) -> Rows | None:
-        """The blocks of all rows, made once for many sweeps; None where there are batches."""
+        """Return the blocks of all rows, computed once for many sweeps; None for mini-batches."""
         return prior.rows(self.all_rows().X) if self.plan.batch_size is None else None
 
     def all_rows(self) -> Batch:
-        """The one batch of training on all rows."""
+        """Return the only batch of full-batch training."""
         return next(self.data.in_order(None))
 
     def _pass(self) -> Iterator[Batch]:
-        """All rows once; where that changes nothing in between, in larger pieces than the steps take."""
+        """Iterate over all rows once, in larger batches than the steps: the state does not change in between."""
         size, Z = self.plan.batch_size, self.model.values["Z"]
         if size is not None:
             size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
@@ -296,7 +309,7 @@ class Trainer:
         return state
 
     def _state(self, theta: Tensor, state: Any) -> Any:
-        """The state, which is part of θ where q is learned with it."""
+        """Return the state, which is a part of θ if q is learned by the optimizer."""
         return self.model.split(theta.detach()).get(Q, state)
 
     def _prior(self, theta: Tensor) -> Prior:
@@ -305,11 +318,11 @@ class Trainer:
     def _n_steps(self) -> int:
         return 1 if self.plan.batch_size is None else self.data.steps(self.plan.batch_size)
 
-    def _draws(self, course: Course) -> Iterator[Any]:
-        """The batches that are left of the epoch."""
+    def _draws(self, run: TrainingState) -> Iterator[Any]:
+        """Iterate over the remaining batches of the epoch."""
         if self.plan.batch_size is None:
-            return iter([self.all_rows()][course.step :])
-        return self.data.draws(self.plan.batch_size, self.plan.seed, course.epoch, course.step)
+            return iter([self.all_rows()][run.step :])
+        return self.data.draws(self.plan.batch_size, self.plan.seed, run.epoch, run.step)
 
     def _progress(self, epoch: int, step: int) -> float:
         return self.clock.progress(epoch + step / self._n_steps())
@@ -324,3 +337,72 @@ class Trainer:
             found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
             total += float(found.log_z) / batch.scale
         return float(self.workers.sum(prior.Z.new_tensor(total))[0])
+
+    # --- History, watch and checkpoints ---
+
+    def note(self, epoch: int, objective: float | None, rate: float, event: Event | None = None, **fields: Any) -> None:
+        """Add a record to the history; the objective is None if it was not evaluated."""
+        record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
+        self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **fields)
+
+    def show(self, theta: Tensor, state: Any) -> None:
+        """Call the watch with q(u) if it is time; skip it if q(u) cannot be computed."""
+        times = self._watch_times
+        if self._watch is None or not times or (seconds := self.clock.synchronized_seconds()) < times[-1]:
+            return
+        while times and times[-1] <= seconds:
+            times.pop()
+        with self.clock.paused():
+            try:
+                posterior = self._seen(theta, state)
+            except FactorizationError:
+                return
+            self._watch.look(posterior, seconds)
+
+    def save_checkpoint(self, run: TrainingState, optimizer: Checkpointable, only_if_due: bool = False) -> None:
+        """Save a checkpoint, if there is a checkpointer."""
+        if self._checkpointer is not None and (not only_if_due or self._checkpointer.is_due()):
+            self._checkpointer.save(*self.state_dict(run, optimizer))
+
+    def resume(self, run: TrainingState, optimizer: Checkpointable) -> TrainingState:
+        """Return the state of the last checkpoint; `run` if there is none."""
+        if self._checkpointer is None:
+            return run
+        found = self._checkpointer.resume(self.data.row_ids if self.method.keeps_rows else None)
+        return run if found is None else self.load_state_dict(*found, run, optimizer)
+
+    def state_dict(self, run: TrainingState, optimizer: Checkpointable) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return everything that the next step depends on: tensors, and values for JSON.
+
+        The names are those of version 0.1.0, so that its checkpoints can be resumed.
+        """
+        tensors = {"theta": run.theta, "good": self.last_good[0]}
+        tensors |= {f"state.{i}": x for i, x in enumerate(leaves(settled(run.state)))}
+        tensors |= {OPTIMIZER + name: x for name, x in optimizer.state_dict().items()}
+        if self.method.keeps_rows:
+            tensors["rows"] = self.data.row_ids
+        values = {
+            "course": run.position(),
+            "trainer": {"failures": self.failures, "scale": self.scale, "renewed": self.failed_epoch},
+            "seconds": self.clock.seconds(),
+            "history": self.history.records,
+        }
+        return tensors, values
+
+    def load_state_dict(
+        self, tensors: dict[str, Tensor], values: dict[str, Any], initial: TrainingState, optimizer: Checkpointable
+    ) -> TrainingState:
+        """Restore what `state_dict` returned, in the tensors of the initial state; "skipped" names damaged files."""
+        tensors = {name: x.to(initial.theta.device) for name, x in tensors.items()}
+        for i, x in enumerate(leaves(initial.state)):
+            x.copy_(tensors[f"state.{i}"])
+        saved = {name.removeprefix(OPTIMIZER): x for name, x in tensors.items() if name.startswith(OPTIMIZER)}
+        optimizer.load_state_dict(saved)
+        trainer = values["trainer"]
+        self.failures, self.scale, self.failed_epoch = trainer["failures"], trainer["scale"], trainer["renewed"]
+        self.last_good = tensors["good"], initial.state
+        self.clock.restart(values["seconds"])
+        self.history.restore(values["history"])
+        for reason in values["skipped"]:
+            self.history.note(Event.CHECKPOINT_SKIPPED, reason=reason)
+        return TrainingState(tensors["theta"], initial.state, **values["course"])

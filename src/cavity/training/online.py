@@ -1,4 +1,4 @@
-"""Training that never looks back: rows come in pieces, each is seen once and forgotten (SEP only)."""
+"""Online training with SEP: rows arrive in batches, and each row is used once."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from cavity.inference import SEP, Batch
 from cavity.inference.base import factor_counts
 from cavity.inference.sep import SEPState
 from cavity.numerics.linalg import FactorizationError
-from cavity.training.history import Record
+from cavity.training.history import Event, Record
 from cavity.training.optimizers import Optimizer
-from cavity.training.parameters import HyperPrior, Model
+from cavity.training.parameters import HyperPrior, ParametricPrior
 
 
-def tied(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
-    """A state of SEP with the q of one of EP: the same product of sites, no longer told apart."""
+def tie_sites(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
+    """Return the SEP state with the same q as an EP state: the same product of sites, now as one tied site."""
     return SEPState(state.T, state.t, factor_counts(own_weight))
 
 
-class Stream:
-    """A model that goes on learning.
+class OnlineTrainer:
+    """A model that is trained on one batch after another.
 
-    Every row multiplies its sites into q, then the hyper-parameters make one step with the gradient of its batch
-    scaled to all rows seen so far.
+    Each row multiplies its sites into q. Then the hyper-parameters make one step, with the gradient of the batch scaled
+    to all rows so far; `weight_seen` is the weight of the rows in the initial state.
     """
 
     def __init__(
         self,
-        model: Model,
+        model: ParametricPrior,
         hyper_prior: HyperPrior,
         optimizer: Optimizer,
-        theta: torch.Tensor,
+        theta: Tensor,
         state: SEPState,
         weight_seen: float,
     ) -> None:
@@ -46,8 +46,8 @@ class Stream:
         self._method = SEP()
 
     def absorb(self, data: ArrayData, batch_size: int) -> Record:
-        """Learn from the rows of `data`; what happened, as a record."""
-        events = []
+        """Learn from new rows; return a record for the history."""
+        reasons = []
         for batch in data.in_order(batch_size):
             batch = batch._replace(is_full=False)
             self.weight_seen += float(batch.weight.sum())
@@ -56,11 +56,14 @@ class Stream:
                 self._learn(batch._replace(scale=scale))
             except FactorizationError as error:
                 self.optimizer.shrink()
-                events.append(f"hyper-parameters kept for one batch: {error}")
-        return {"objective": self.log_z, "rate": self.optimizer.size(), "event": "; ".join(events) or None}
+                reasons.append(str(error))
+        record: Record = {"objective": self.log_z, "rate": self.optimizer.learning_rate(), "event": None}
+        if reasons:
+            record |= {"event": Event.HYPERPARAMETERS_KEPT, "batches": len(reasons), "reason": reasons[-1]}
+        return record
 
     def posterior(self) -> Posterior:
-        """q(u) after all rows so far."""
+        """Return q(u) after all rows so far."""
         return self._method.posterior(self.model.prior(self.theta), self.state)
 
     def _learn(self, batch: Batch) -> None:

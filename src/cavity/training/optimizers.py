@@ -1,4 +1,4 @@
-"""Gradient ascent on θ. A step makes a new vector, so going back is keeping the old one."""
+"""Gradient ascent on θ. A step returns a new vector, so the old one stays available after a failure."""
 
 from __future__ import annotations
 
@@ -11,35 +11,31 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim.adam import adam
 
+from cavity.training.checkpoint import Checkpointable
+
 
 @runtime_checkable
-class Optimizer(Protocol):
-    """One ascent step after another."""
+class Optimizer(Checkpointable, Protocol):
+    """An optimizer that makes one step at a time."""
 
     def step(self, theta: Tensor, gradient: Tensor, progress: float) -> Tensor:
-        """θ after a step; `progress` is how much of the training has passed, 0 to 1."""
+        """Return θ after a step; `progress` is the completed part of training, from 0 to 1."""
 
     def shrink(self) -> None:
-        """Halve all steps from now on: the last one failed."""
+        """Halve all further steps, after a step that failed."""
 
-    def size(self) -> float:
-        """A typical learning rate, for the history."""
-
-    def kept(self) -> dict[str, Tensor]:
-        """All that it has learned on its way."""
-
-    def restore(self, kept: dict[str, Tensor]) -> None:
-        """Go on from there."""
+    def learning_rate(self) -> float:
+        """Return a typical learning rate, for the history."""
 
 
 class Adam:
-    """Adam (Kingma and Ba, 2015), its rate falling along a half cosine to a hundredth if `decay`.
+    """Adam (Kingma and Ba, 2015), with optional cosine decay of the learning rate to a hundredth.
 
     Args:
-        rate: the largest step of a parameter.
-        decay: whether the rate falls.
-        n_rows: how many rows the objective is a sum over. Gradients far below EPSILON a row are rounding errors: they
-            must not be blown up to full steps, which would make every machine learn something else.
+        rate: the initial learning rate.
+        decay: whether the learning rate decays.
+        n_rows: number of rows that the objective is a sum over. Gradients far below EPSILON per row are rounding
+            errors. They must not become full steps, or results would differ between machines.
     """
 
     FINAL = 0.01
@@ -58,7 +54,7 @@ class Adam:
     def move_(
         self, theta: Float[Tensor, "P"], gradient: Float[Tensor, "P"], rate: float | Tensor, skip: Tensor | None = None
     ) -> None:
-        """A step in place at this rate, and none where `skip` is true."""
+        """Make a step in place with this learning rate; do nothing if `skip` is true."""
         if self._moments is None:
             count = torch.zeros((), dtype=torch.float32, device=theta.device)
             self._moments = torch.zeros_like(theta), torch.zeros_like(theta), count
@@ -70,34 +66,34 @@ class Adam:
         )  # fmt: skip
 
     def rate(self, progress: float) -> float:
-        """The learning rate once this share of the training has passed; in single precision, as a GPU takes it."""
+        """Return the learning rate at this progress, rounded to single precision as on a GPU."""
         fall = 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0))) if self._decay else 1.0
-        return float(np.float32((self.FINAL + (1.0 - self.FINAL) * fall) * self.size()))
+        return float(np.float32((self.FINAL + (1.0 - self.FINAL) * fall) * self.learning_rate()))
 
     def shrink(self) -> None:
         self._scale *= 0.5
 
-    def size(self) -> float:
+    def learning_rate(self) -> float:
         return self._scale * self._rate
 
-    def kept(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         names = ("mean", "square", "count")
         moments = {} if self._moments is None else dict(zip(names, self._moments, strict=True))
         return {"scale": torch.tensor(self._scale, dtype=torch.float64), **moments}
 
-    def restore(self, kept: dict[str, Tensor]) -> None:
-        self._scale = float(kept["scale"])
-        self._moments = (kept["mean"], kept["square"], kept["count"]) if "mean" in kept else None
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._scale = float(state["scale"])
+        self._moments = (state["mean"], state["square"], state["count"]) if "mean" in state else None
 
 
 class AdaptiveRate:
-    """The paper's rule: each parameter has its own rate, 2 % up while its gradient keeps its sign, half when it flips.
+    """The rule of the paper: the rate of a parameter grows by 2 % if its gradient keeps its sign, and halves if not.
 
     Args:
-        rate: start of the rates.
-        largest: where they stop growing.
-        pooled: parameters whose sign is compared with the sign of the sum of all their gradients, as the authors'
-            program does for length-scales: their rates shrink often, so that they move little.
+        rate: initial rate of each parameter.
+        largest: upper limit of each rate.
+        pooled: 1 for parameters whose last sign is compared with the sign of the sum of all their gradients, as in the
+            authors' program for length-scales: their rates shrink often, so they move little.
     """
 
     UP, DOWN = 1.02, 0.5
@@ -118,11 +114,11 @@ class AdaptiveRate:
     def shrink(self) -> None:
         self._rate = 0.5 * self._rate
 
-    def size(self) -> float:
+    def learning_rate(self) -> float:
         return float(self._rate.mean()) if len(self._rate) else 0.0
 
-    def kept(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         return {"rate": self._rate} | ({} if self._sign is None else {"sign": self._sign})
 
-    def restore(self, kept: dict[str, Tensor]) -> None:
-        self._rate, self._sign = kept["rate"], kept.get("sign")
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._rate, self._sign = state["rate"], state.get("sign")

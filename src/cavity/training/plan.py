@@ -1,37 +1,40 @@
-"""What training is asked to do, and what it leaves."""
+"""What training is asked to do, and what it returns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from cavity.gp.prior import Posterior
-from cavity.training.history import History
+from cavity.training.checkpoint import Checkpointer
+from cavity.training.history import History, Record, Stop, Watch
 
 
 class TrainingError(ValueError):
-    """Training cannot go on with these rows and arguments; the message says what to try."""
+    """Training failed with these rows and arguments; the message suggests what to change."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train.
+    """The settings of a training run.
 
     Args:
         updates: "inner" (one sweep, one step), "inner-exact" (the same with the full gradient) or "outer" (sweeps until
             convergence, then one step).
-        batch_size: None for all rows at once.
-        max_epochs: passes over the data, at most.
-        max_seconds: time, at most.
-        tol: stop when the objective per row rises by less than this an epoch.
-        damping: share of the new site in an update, first of all; times `damping_decay` every epoch, but at least
-            `damping_floor`.
-        sweep_tol: relative change of the sites at which a fixed point is reached.
-        outer_sweeps: most sweeps before each step of "outer".
-        final_sweeps: most sweeps at the end, hyper-parameters fixed.
-        seed: of the order of the batches.
+        batch_size: rows of a mini-batch; None for full-batch training.
+        max_epochs: maximum number of passes over the data.
+        max_seconds: maximum training time.
+        tol: stop when the objective per row rises by less than this per epoch.
+        damping: weight of the new site in an update of the first epoch.
+        damping_decay: factor applied to the damping after each epoch.
+        damping_floor: the smallest damping that the decay can reach.
+        sweep_tol: relative change of the sites at which sweeps count as converged.
+        outer_sweeps: maximum number of sweeps before each step of "outer".
+        final_sweeps: maximum number of sweeps after the last step, with fixed hyper-parameters.
+        seed: seed of the order of the mini-batches.
     """
 
     updates: str
@@ -48,8 +51,25 @@ class Plan:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What a training run calls while it runs.
+
+    Args:
+        report: called with each new record of the history.
+        watch: called with q(u) at given times.
+        checkpointer: saves checkpoints, and resumes from the last one.
+        stop: asks training to end after the current step.
+    """
+
+    report: Callable[[Record], None] | None = None
+    watch: Watch | None = None
+    checkpointer: Checkpointer | None = None
+    stop: Stop | None = None
+
+
 class Trained(NamedTuple):
-    """What training leaves."""
+    """The result of a training run."""
 
     theta: Tensor
     state: Any

@@ -373,7 +373,7 @@ def test_a_fold_that_cannot_be_trained_leaves_sharpness_at_one_and_a_note(rows, 
     model = classifier().fit(*rows)
     assert model.sharpness_ == 1.0
     assert len(calls) == 3
-    assert model.history_[-1]["event"] == "not calibrated: made to fail"
+    assert (model.history_[-1]["event"], model.history_[-1]["reason"]) == ("calibration_failed", "made to fail")
     assert model.history_[-1]["objective"] is None
     assert model.history_[-1]["epoch"] == model.n_iter_ == 15
     assert [record["event"] for record in model.history_[:-1]] == [None] * 15

@@ -67,7 +67,7 @@ def one(e, part, level):
 
 def history(objectives, *events):
     records = [{"epoch": i, "objective": v, "seconds": 1.0, "event": None} for i, v in enumerate(objectives)]
-    return course([*records, *({"epoch": 9, "objective": None, "event": event} for event in events)])
+    return course([*records, *({"epoch": 9, "objective": None} | event for event in events)])
 
 
 def test_where_all_is_well_it_is_said():
@@ -79,7 +79,7 @@ def test_where_all_is_well_it_is_said():
 
 
 def test_the_worst_comes_first():
-    e = replace(USUAL, course=history(np.arange(30.0), "stopped"), n_given=10**6)
+    e = replace(USUAL, course=history(np.arange(30.0), {"event": "stopped"}), n_given=10**6)
     levels = [piece.level for piece in advice(e)]
     assert levels == sorted(levels, key=LEVELS.index)
     assert set(levels) == set(LEVELS)
@@ -211,16 +211,21 @@ def test_an_impossible_label_of_a_baseline_counts_as_worse():
     ("event", "part", "level"),
     [
         (
-            "not calibrated: made to fail",
+            {"event": "calibration_failed", "reason": "made to fail"},
             "were not calibrated, since a fit of one fold failed (made to fail)",
             "warning",
         ),
-        ("stopped", "Training was stopped before its end, and nothing was calibrated.", "note"),
-        ("dtype='float32' is too coarse for these rows: distances in float64", "float32 was too coarse", "note"),
-        ("went back: no factor", "step back 1 time (last: went back: no factor)", "note"),
-        ("rejected a step: no factor", "step back 1 time", "note"),
-        ("passed over a checkpoint: torn", "A damaged checkpoint was passed over (torn)", "note"),
-        ("hyper-parameters kept for one batch: no factor", "Some batches could not move the kernel", "note"),
+        ({"event": "stopped"}, "Training was stopped before its end, and nothing was calibrated.", "note"),
+        ({"event": "dtype_too_coarse", "dtype": "float32"}, "float32 was too coarse", "note"),
+        (
+            {"event": "step_rejected", "reason": "no factor"},
+            "step back 1 time (last: step rejected: no factor)",
+            "note",
+        ),
+        ({"event": "evaluation_rejected", "reason": "no factor"}, "step back 1 time", "note"),
+        ({"event": "checkpoint_skipped", "reason": "torn"}, "A damaged checkpoint was skipped (torn)", "note"),
+        ({"event": "calibration_stopped"}, "Training was stopped before its end, and nothing was calibrated.", "note"),
+        ({"event": "hyperparameters_kept", "batches": 1, "reason": "no factor"}, "Some batches could not move", "note"),
     ],
 )
 def test_events_of_training_are_explained(event, part, level):
@@ -228,7 +233,11 @@ def test_events_of_training_are_explained(event, part, level):
 
 
 def test_many_steps_back_are_a_warning():
-    one(replace(USUAL, course=history([], *["went back: x"] * 9)), "step back 9 times", "warning")
+    one(
+        replace(USUAL, course=history([], *[{"event": "step_rejected", "reason": "x"}] * 9)),
+        "step back 9 times",
+        "warning",
+    )
 
 
 def test_training_that_had_not_settled():

@@ -205,7 +205,7 @@ def test_numbers_that_make_no_sense_are_refused(tmp_path, step, part, parts):
 
 
 def test_keeping_none_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="keep=0"):
+    with pytest.raises(ValueError, match="`keep` must be at least 1, got 0"):
         Checkpoints(tmp_path, keep=0)
 
 
@@ -226,8 +226,8 @@ def test_a_truncated_file_is_passed_over(tmp_path, length, part):
     path.write_bytes(path.read_bytes()[:length])
     saved = checkpoints.latest()
     assert saved.step == 1
-    assert len(saved.passed_over) == 1
-    assert path.name in saved.passed_over[0]
+    assert len(saved.skipped) == 1
+    assert path.name in saved.skipped[0]
 
 
 def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
@@ -238,7 +238,7 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ (1 << i % 8)]) + whole[i + 1 :])
         saved = checkpoints.latest()
         assert saved.step == 1, i
-        assert path.name in saved.passed_over[0]
+        assert path.name in saved.skipped[0]
     path.write_bytes(whole)
     assert checkpoints.latest().step == 2
 
@@ -269,8 +269,8 @@ def test_a_file_under_a_wrong_name_or_of_another_kind_or_format_is_passed_over(t
     monkeypatch.undo()
     saved = checkpoints.latest()
     assert saved.step == 1
-    reasons = ("not of format 1", "no checkpoint of cavity", "another name")
-    assert all(reason in text for reason, text in zip(reasons, saved.passed_over, strict=True))
+    reasons = ("not of format 1", "not a checkpoint of cavity", "another name")
+    assert all(reason in text for reason, text in zip(reasons, saved.skipped, strict=True))
 
 
 def test_where_all_are_damaged_it_says_so(tmp_path):
@@ -341,7 +341,7 @@ def test_a_file_in_place_of_the_folder_is_refused_at_once(tmp_path):
     path = tmp_path / "taken"
     path.write_text("mine")
     for folder in (path, path / "below"):
-        with pytest.raises(CheckpointError, match=r"taken.*give another folder.*There is no checkpoint yet"):
+        with pytest.raises(CheckpointError, match=r"taken.*use another folder.*No checkpoint exists yet"):
             Checkpoints(folder)
     assert path.read_text() == "mine"
 
@@ -368,7 +368,7 @@ def test_a_folder_that_takes_no_file_is_refused_at_once(tmp_path, monkeypatch):
 def test_a_folder_that_has_gone_is_said_to_have_gone(tmp_path):
     checkpoints = Checkpoints(tmp_path / "runs")
     (tmp_path / "runs").rmdir()
-    with pytest.raises(CheckpointError, match=r"runs.*step 1 cannot be saved.*There is no checkpoint yet"):
+    with pytest.raises(CheckpointError, match=r"runs.*step 1 cannot be saved.*No checkpoint exists yet"):
         checkpoints.save(1, tensors(), {})
 
 
@@ -407,7 +407,7 @@ def check(at_least):
     found = -1 if saved is None else saved.step
     assert found >= at_least, (found, at_least)
     for part in range(parts if saved else 0):
-        assert saved.passed_over == []
+        assert saved.skipped == []
         assert saved.meta(part) == {"step": found}
         assert (saved.load(part)["x"] == found).all()
     return found

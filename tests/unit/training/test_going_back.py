@@ -8,6 +8,7 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorizationError
+from cavity.training import Event
 from tests.problems import PLAN, MadeUp, random_problem, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
@@ -45,7 +46,7 @@ def test_a_leap_at_the_very_end_is_taken_back(method, batch_size):
     found = run.train(leap)
     assert torch.equal(found.theta, leap.visited[-1])
     assert len(leap.visited) == steps
-    assert "went back" in run.history.records[-1]["event"]
+    assert run.history.records[-1]["event"] == Event.STEP_REJECTED
 
 
 class Gradual(MadeUp):
@@ -57,7 +58,7 @@ class Gradual(MadeUp):
     def shrink(self):
         raise AssertionError("a single failure of EP in batches is no reason to shrink")
 
-    def size(self):
+    def learning_rate(self):
         return 1e-3
 
 

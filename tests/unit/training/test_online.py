@@ -8,7 +8,7 @@ from cavity.data import ArrayData
 from cavity.inference import EP, SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import Adam, HyperPrior, Stream, tied
+from cavity.training import Adam, Event, HyperPrior, OnlineTrainer, tie_sites
 from tests.problems import converge, random_problem
 from tests.reference import oracle
 
@@ -19,7 +19,7 @@ def stream(learned=(True, True)):
     model = PROBLEM.model(learned=learned)
     theta = model.start()
     state = SEP().init(model.prior(theta), torch.zeros(3, dtype=torch.float64), 0)
-    return Stream(model, HyperPrior(model, {}), Adam(0.02, decay=False), theta, state, 0.0)
+    return OnlineTrainer(model, HyperPrior(model, {}), Adam(0.02, decay=False), theta, state, 0.0)
 
 
 def piece(start, stop):
@@ -73,7 +73,8 @@ def test_a_step_that_fails_keeps_the_hyper_parameters(monkeypatch):
     run = stream()
     monkeypatch.setattr(run.optimizer, "step", lambda theta, gradient, progress: theta * float("nan"))
     record = run.absorb(piece(0, 10), 100)
-    assert "hyper-parameters kept" in record["event"]
+    assert (record["event"], record["batches"]) == (Event.HYPERPARAMETERS_KEPT, 1)
+    assert "NaN or infinity" in record["reason"]
     assert torch.equal(run.theta, run.model.start())
     assert record["rate"] == pytest.approx(0.01)  # halved
     assert np.isfinite(run.posterior().mean).all()
@@ -87,7 +88,7 @@ def test_factorization_errors_stay_inside(monkeypatch):
         raise FactorizationError("made to fail")
 
     monkeypatch.setattr("cavity.gp.prior.Prior.pull_back", fail)
-    assert "made to fail" in run.absorb(piece(0, 10), 100)["event"]
+    assert run.absorb(piece(0, 10), 100)["reason"] == "made to fail"
 
 
 # --- After EP ---
@@ -102,7 +103,7 @@ def after_ep():
 
 def test_tied_sites_have_the_same_q():
     prior, state, data = after_ep()
-    found = tied(state, data.own_weight)
+    found = tie_sites(state, data.own_weight)
     ep, sep = EP().posterior(prior, state), SEP().posterior(prior, found)
     np.testing.assert_array_equal(sep.mean, ep.mean)
     np.testing.assert_array_equal(sep.cov, ep.cov)
@@ -111,15 +112,15 @@ def test_tied_sites_have_the_same_q():
 def test_tied_sites_count_the_factors_of_every_row():
     prior, state, data = after_ep()
     expected = SEP().init(prior, data.own_weight, len(data)).counts
-    torch.testing.assert_close(tied(state, data.own_weight).counts, expected, rtol=0, atol=0)
+    torch.testing.assert_close(tie_sites(state, data.own_weight).counts, expected, rtol=0, atol=0)
 
 
 def test_a_stream_goes_on_from_tied_sites():
     """Old rows stay in q and new ones narrow it: the product of both."""
     prior, state, data = after_ep()
     model = PROBLEM.model(learned=(False, False))
-    start = tied(state, data.own_weight)
-    run = Stream(model, HyperPrior(model, {}), Adam(0.02, decay=False), model.start(), start, 30.0)
+    start = tie_sites(state, data.own_weight)
+    run = OnlineTrainer(model, HyperPrior(model, {}), Adam(0.02, decay=False), model.start(), start, 30.0)
     before = run.posterior()
     np.testing.assert_array_equal(before.mean, EP().posterior(prior, state).mean)
     assert run.absorb(piece(0, 10), 100)["event"] is None

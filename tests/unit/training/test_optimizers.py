@@ -69,9 +69,9 @@ def test_a_step_of_adam_that_is_skipped_leaves_no_trace():
 
 def test_adam_after_a_failure_makes_half_the_steps():
     adam = Adam(0.1, decay=False)
-    size = adam.size()
+    size = adam.learning_rate()
     adam.shrink()
-    assert adam.size() == size / 2 == 0.05
+    assert adam.learning_rate() == size / 2 == 0.05
     assert float(adam.step(vector(0.0), vector(1.0), 0.0)) == pytest.approx(0.05)
 
 
@@ -93,7 +93,7 @@ def test_adaptive_rate_stops_at_its_largest():
     rule = adaptive(rate=0.9, size=1, largest=1.0)
     for _ in range(10):
         rule.step(vector(0.0), vector(1.0), 0.0)
-    assert rule.size() == 1.0
+    assert rule.learning_rate() == 1.0
 
 
 def test_pooled_parameters_compare_their_last_sign_with_that_of_the_sum():
@@ -114,7 +114,7 @@ def test_parameters_that_are_not_pooled_do_not_enter_the_sum():
 def test_adaptive_rate_after_a_failure():
     rule = adaptive()
     rule.shrink()
-    assert rule.size() == 0.005
+    assert rule.learning_rate() == 0.005
 
 
 # --- Both ---
@@ -130,4 +130,4 @@ def test_a_step_leaves_the_old_vector_alone_and_ascends(optimizer):
 
 
 def test_nothing_to_learn_has_no_rate():
-    assert adaptive(size=0).size() == 0.0
+    assert adaptive(size=0).learning_rate() == 0.0

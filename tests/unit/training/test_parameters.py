@@ -21,7 +21,7 @@ def model():
     return PROBLEM.model()
 
 
-# --- Model ---
+# --- Parametric prior ---
 
 
 def test_split_undoes_start(model):
@@ -77,7 +77,7 @@ def test_kind_is_what_a_name_ends_in():
 
 
 def test_spread_gives_each_kind_its_number(model):
-    parts = model.split(model.spread({"lengthscale": 0.25, "noise": 3.0}, 1.0))
+    parts = model.split(model.full({"lengthscale": 0.25, "noise": 3.0}, 1.0))
     assert (parts["kernel.log_lengthscale"] == 0.25).all()
     assert (parts["log_noise"] == 3.0).all()
     assert (parts["Z"] == 1.0).all()

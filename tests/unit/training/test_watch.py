@@ -131,7 +131,7 @@ def test_q_is_shown_where_the_last_step_was_evaluated(method, batch_size):
     )
     trained = run.train(Adam(0.05, decay=False))
     assert len(shown) == 5 * (1 if batch_size is None else 3)
-    theta, state = run.good
+    theta, state = run.last_good
     prior = run.model.prior(theta)
     state = run.method.refresh(prior, state, run._pass()) if batch_size is None else state
     expected = run.method.posterior(prior, state)
@@ -154,7 +154,7 @@ def test_l_bfgs_shows_the_best_so_far():
         return found
 
     run.evaluate = noted
-    train_lbfgs(run, LBFGS(run.model.spread({}, 1.0)))
+    train_lbfgs(run, LBFGS(run.model.full({}, 1.0)))
     assert len(shown) == len(visited)
     for i, noise in enumerate(shown):
         _, best = max(visited[: i + 1], key=lambda each: each[0])
