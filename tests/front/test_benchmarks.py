@@ -154,7 +154,7 @@ def test_turns_alternate_and_ratios_are_of_medians(tmp_path, monkeypatch):
     found = list(against.compare(tmp_path, Options(), 1))
     assert order[:4] == [against.ROOT / "src", tmp_path, tmp_path, against.ROOT / "src"]
     assert [comparison.ratio for comparison in found] == [0.5, 0.5, 0.5]
-    assert found[0].row() == ["sep", "1.000", "2.000", "0.500", "0.500", "0.917"]
+    assert found[0].row() == ["sep", "1.000", "2.000", "0.500", "0.500", "0.500", "0.917"]
 
 
 @pytest.mark.parametrize(
