@@ -8,7 +8,7 @@ import click
 import torch
 
 from cavity.bench import CASES, HEADER, TASKS, USUAL, Options, Size, append, line, machine, reached, read, summary
-from cavity.report.speed import draw
+from cavity.bench.history_plot import draw
 from cavity.report.text import table
 
 HISTORY = Path("benchmarks/history.jsonl")

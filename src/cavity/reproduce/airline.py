@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cavity.plot.style import STYLES, legend, line
 from cavity.records import Record
 from cavity.report import scores
-from cavity.report.figures import STYLES, legend, line
 from cavity.reproduce import large
 from cavity.reproduce.common import DIGITS, Rows, markdown
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.plot.style import STYLES, legend, new_figure, plain
 from cavity.records import Record
-from cavity.report.figures import STYLES, legend, new_figure, plain
 from cavity.reproduce.common import Mean, grouped, markdown, mean_of
 from cavity.reproduce.experiment import Config, Shown, Verdict
 

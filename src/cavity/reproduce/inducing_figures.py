@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from cavity.plot import style as figures
+from cavity.plot.style import Style, legend, new_figure, plain
 from cavity.records import Record
-from cavity.report import figures
-from cavity.report.figures import Style, legend, new_figure, plain
 from cavity.reproduce import plane
 from cavity.reproduce.experiment import Config
 

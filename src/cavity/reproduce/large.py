@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.classifier import GPClassifier
+from cavity.plot.style import log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.report import scores
-from cavity.report.figures import log_ticks, new_figure, plain
 from cavity.reproduce.common import DIGITS, Rows, log_times
 from cavity.training import Watch
 

@@ -12,8 +12,8 @@ from cavity.classifier import GPClassifier
 from cavity.datasets import load
 from cavity.fitting.settings import BATCH_START
 from cavity.kernels import RBF, Matern52
+from cavity.plot.style import STYLES, legend, line, log_ticks
 from cavity.records import Record
-from cavity.report.figures import STYLES, legend, line, log_ticks
 from cavity.reproduce import large
 from cavity.reproduce.common import Rows, markdown, split
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from cavity.classifier import GPClassifier
+from cavity.plot.style import Style, legend, log_ticks, new_figure, plain
 from cavity.records import Record
-from cavity.report.figures import Style, legend, log_ticks, new_figure, plain
 from cavity.reproduce.common import DIGITS, Mean, grouped, markdown, mean_of, scored_fit, split
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from cavity.plot.style import STYLES, legend, new_figure
 from cavity.records import Record
-from cavity.report.figures import STYLES, legend, new_figure
 from cavity.reproduce import on_a_line as line
 from cavity.reproduce.common import grouped, markdown
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict

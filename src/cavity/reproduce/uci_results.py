@@ -6,8 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cavity.plot.style import STYLES, legend, log_ticks, new_figure, plain
 from cavity.records import Record
-from cavity.report.figures import STYLES, legend, log_ticks, new_figure, plain
 from cavity.reproduce.common import Mean, agree, grouped, markdown, mean_of, read_csv
 from cavity.reproduce.experiment import Config, Shown, Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cavity.plot.style import STYLES, log_ticks, new_figure, plain
 from cavity.records import Record
-from cavity.report.figures import STYLES, log_ticks, new_figure, plain
 from cavity.reproduce import large
 from cavity.reproduce.common import markdown
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict

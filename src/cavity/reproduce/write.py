@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cavity.plot.style import save
 from cavity.records import Record, read
-from cavity.report.figures import save
 from cavity.reproduce.experiment import RESULTS, Config, Shown, Verdict, the
 
 PAGE = Path("docs/reproduction.md")  # in the repository, beside the folder of experiments

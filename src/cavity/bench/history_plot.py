@@ -8,20 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cavity.report.figures import legend, log_ticks, new_figure, plain
+from cavity.plot.style import STYLES as STYLES_BY_METHOD
+from cavity.plot.style import Style, legend, log_ticks, new_figure, plain
+from cavity.report.palette import ORANGE, PINK
 
 Record = dict[str, Any]
 
-# Colors that stay apart for most kinds of color blindness (Okabe and Ito), with markers for the rest.
 STYLES = {
-    "cavity sep": ("#0072B2", "o"),
-    "cavity ep": ("#D55E00", "s"),
-    "cavity vi": ("#009E73", "^"),
-    "gpytorch": ("#CC79A7", "D"),
-    "gpflow": ("#E69F00", "v"),
+    "cavity sep": STYLES_BY_METHOD["sep"]._replace(label="cavity SEP"),
+    "cavity ep": STYLES_BY_METHOD["ep"]._replace(label="cavity EP"),
+    "cavity vi": STYLES_BY_METHOD["vi"]._replace(label="cavity VI"),
+    "gpytorch": Style("GPyTorch", PINK, "D", "-"),
+    "gpflow": Style("GPflow", ORANGE, "v", "-"),
 }
-NAMES = {"cavity sep": "cavity SEP", "cavity ep": "cavity EP", "cavity vi": "cavity VI",
-         "gpytorch": "GPyTorch", "gpflow": "GPflow"}  # fmt: skip
 FLOOR = "floor: the step's products alone, at the machine's rate"
 SETTING = ("threads", "device", "C", "M", "B", "D")
 CURVE = ("threads", "dtype", "M", "B")
@@ -121,5 +120,5 @@ def _in_order(records: Sequence[Record]) -> list[str]:
 
 
 def _line(axes: Any, what: str, x: Sequence[float], y: Sequence[float]) -> None:
-    color, marker = STYLES.get(what, ("black", "x"))
-    axes.plot(x, y, color=color, marker=marker, markersize=5, linewidth=1.6, label=NAMES.get(what, what))
+    style = STYLES.get(what, Style(what, "black", "x", "-"))
+    axes.plot(x, y, color=style.color, marker=style.marker, markersize=5, linewidth=1.6, label=style.label)

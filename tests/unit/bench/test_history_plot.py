@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from cavity.report import speed
+from cavity.bench import history_plot as speed
 
 STEP = {"case": "step", "what": "cavity sep", "dtype": "float64", "device": "cpu", "C": 10, "M": 200, "B": 200,
         "D": 784, "processor": "a CPU", "threads": 2, "floor_ms": 50.0}  # fmt: skip
