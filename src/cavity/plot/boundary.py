@@ -13,6 +13,8 @@ from cavity.plot.style import axes_for, nth_style, probabilities
 from cavity.report.features import feature_names
 from cavity.report.palette import INK
 
+Fixed = str | Mapping[Any, float] | ArrayLike
+
 SHADES = ("confidence", "total", "aleatoric", "epistemic")
 COARSE = 50  # points along each axis for an uncertainty, which is slow to compute
 DARKEST = 1.6  # times the largest value would be black: lines and rows must stay visible
@@ -99,7 +101,7 @@ class BoundaryDisplay:
         y: Any = None,
         *,
         features: Iterable[Any] | None = None,
-        fixed: str | Mapping[Any, float] | ArrayLike = "median",
+        fixed: Fixed = "median",
         shade: str = "confidence",
         resolution: int = 120,
         margin: float = 0.15,
@@ -237,14 +239,7 @@ def _tints(proba: Array) -> Array:
 # --- The plane ---
 
 
-def make_plane(
-    clf: Any,
-    X: Any,
-    features: Iterable[Any] | None,
-    fixed: str | Mapping[Any, float] | ArrayLike,
-    resolution: int,
-    margin: float,
-) -> Plane:
+def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, resolution: int, margin: float) -> Plane:
     """Make a grid over two features that extends a little beyond the rows; arguments as for `BoundaryDisplay`."""
     if resolution < 2:
         raise ValueError(f"`resolution` must be at least 2, got resolution={resolution}.")

@@ -45,39 +45,22 @@ EVENTS = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that is known about a model and the rows it was examined on.
-
-    Args:
-        clf: the model.
-        classes: names of the classes.
-        features: names of the features.
-        y: labels of the examined rows, 0 … C−1.
-        log_p: their log-probabilities, (N, C).
-        n_given: number of rows in the given data.
-        entropy: of a random sample of the examined rows.
-        scores: of the model, then of `baselines` in their order.
-        calibration: of the model.
-        baselines: their predictions for the same rows.
-        training: the training curve.
-        is_constant: features that are the same in every row.
-        is_training: whether these are the training rows.
-        n_known: examined rows that are among the given training rows; None if none were given.
-    """
+    """Everything that is known about a model and the rows it was examined on."""
 
     clf: Any
     classes: list[str]
     features: list[str]
-    y: Indices
-    log_p: Array
-    n_given: int
-    entropy: Uncertainty
-    scores: list[ScoreIntervals]
+    y: Indices  # labels of the examined rows, 0 … C−1
+    log_p: Array  # their log-probabilities, (N, C)
+    n_given: int  # rows in the given data
+    entropy: Uncertainty  # of a random sample of the examined rows
+    scores: list[ScoreIntervals]  # of the model, then of the baselines
     calibration: CalibrationCheck
-    baselines: list[Baseline]
+    baselines: list[Baseline]  # with their predictions for the same rows
     training: TrainingCurve
-    is_constant: Mask
-    is_training: bool
-    n_known: int | None
+    is_constant: Mask  # features that are the same in every row
+    is_training: bool  # whether these are the training rows
+    n_known: int | None  # examined rows that are among the given training rows; None if none were given
 
     @property
     def counts(self) -> Indices:

@@ -48,13 +48,7 @@ INTERVALS = (
 
 
 def examine(
-    clf: Any,
-    X: Any,
-    y: Any,
-    *,
-    train: tuple[Any, Any] | None = None,
-    title: str | None = None,
-    row_names: Any = None,
+    clf: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, title: str | None = None, row_names: Any = None
 ) -> Findings:
     """Examine a classifier on labeled rows that it was not trained on.
 

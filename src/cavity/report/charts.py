@@ -249,7 +249,7 @@ def _heat_key(x: float, y: float, low: str, high: str) -> Markup:
     return el("g", words(low, x, y + 9.0), *shades, words(high, start + 20.0 * SHADES + 6.0, y + 9.0))
 
 
-def confusion_chart(key: str, classes: Sequence[str], counts: Indices, title: str, description: str) -> Markup:
+def confusion_chart(key: str, classes: Sequence[str], counts: Indices, description: str) -> Markup:
     """Draw a confusion matrix of many classes: only cells that hold rows, errors in another color."""
     step, shares = MATRIX / len(classes), counts / np.maximum(counts.sum(1, keepdims=True), 1)
     left, top = WIDTH - MATRIX, 24.0
@@ -259,7 +259,7 @@ def confusion_chart(key: str, classes: Sequence[str], counts: Indices, title: st
            class_="heat" if i == j else "heat miss", fill_opacity=0.4 + 0.6 * float(shares[i, j]) ** 0.5)
         for i, j in np.argwhere(counts)
     ]  # fmt: skip
-    return picture(key, top + MATRIX + 4.0, title, description,
+    return picture(key, top + MATRIX + 4.0, "Confusion matrix", description,
                    el("rect", x=left, y=top, width=MATRIX, height=MATRIX, class_="box"),
                    words("predicted class →", left, top - 8.0, class_="axis"),
                    vertical_words("← true class", left - 8.0, top, anchor="end"), *cells)  # fmt: skip

@@ -127,7 +127,7 @@ def table(
     made = el("table", el("caption", caption), el("thead", el("tr", *heads)), el("tbody", *body),
               class_=class_ or None, data_sortable=sortable)  # fmt: skip
     is_long = len(body) > LONG_TABLE and len(header) <= 4
-    return scrolling(caption, made, "long" if is_long else "")
+    return scroll(caption, made, "long" if is_long else "")
 
 
 def _cell(cell: str | Cell, column: int, is_number: bool) -> Markup:
@@ -136,7 +136,7 @@ def _cell(cell: str | Cell, column: int, is_number: bool) -> Markup:
     return el(tag, shown, scope=scope, class_="n" if is_number else None, data_order=order)
 
 
-def scrolling(title: str, inside: Markup, class_: str = "") -> Markup:
+def scroll(title: str, inside: Markup, class_: str = "") -> Markup:
     """A box that scrolls on its own, also by keyboard."""
     return el("div", inside, class_=f"scroll {class_}".strip(), tabindex="0", role="region", aria_label=title)
 

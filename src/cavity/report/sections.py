@@ -11,34 +11,9 @@ from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve, Sco
 from cavity.report import charts
 from cavity.report.charts import KEPT, MAX_FLAGS, MAX_POINTS, SHARED, Bar
 from cavity.report.findings import Advice, Findings, Map, Relevance, TrainingCurve, UncertainRow
-from cavity.report.html import (
-    Cell,
-    Markup,
-    Row,
-    el,
-    figure,
-    join,
-    label,
-    pair,
-    picker,
-    prose,
-    scrolling,
-    section,
-    table,
-)
+from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, section, table
 from cavity.report.svg import are_glyphs, class_color, shape
-from cavity.report.text import (
-    between,
-    counted,
-    listed,
-    name,
-    number,
-    percent,
-    text_width,
-    tidy,
-    uniform_format,
-    whole,
-)
+from cavity.report.text import between, counted, listed, name, number, percent, text_width, tidy, uniform_format, whole
 
 # --- Scores ---
 
@@ -51,10 +26,9 @@ class Measure(NamedTuple):
     meaning: str
     as_percent: bool = False
 
-    def of(self, model: ScoreIntervals) -> Interval:
-        """Return the value for one model."""
-        found: Interval = getattr(model, self.field)
-        return found
+    def of(self, models: list[ScoreIntervals]) -> list[Interval]:
+        """Return the values for all models."""
+        return [getattr(model, self.field) for model in models]
 
     def write(self, value: float) -> str:
         """Format a value."""
@@ -74,14 +48,14 @@ def scores(found: Findings) -> Markup:
     """The scores of the model and of baselines, with intervals as numbers and lines."""
     lead = "Lower is better in every column. Dots are the measured values, lines their 95 % confidence intervals."
     heads = [el("th", "Model", scope="col"), *(el("th", m.title, scope="col") for m in MEASURES)]
-    ends = [el("td", f"0 to {m.write(charts.common_end([m.of(model) for model in found.scores]))}") for m in MEASURES]
+    ends = [el("td", f"0 to {m.write(charts.common_end(m.of(found.scores)))}") for m in MEASURES]
     title = "Scores of the model and of baselines"
     made = el("table", el("caption", f"{title}, with 95 % intervals"), el("thead", el("tr", *heads)),
               el("tbody", *(_score_row(found.scores, i) for i in range(len(found.scores)))),
               el("tfoot", el("tr", el("th", "Scale of the lines", scope="row"), *ends)), class_="scores")  # fmt: skip
     terms = [part for m in MEASURES for part in (el("dt", m.title), el("dd", m.meaning))]
     meanings = el("details", el("summary", "What these scores measure"), el("dl", *terms), class_="data")
-    return section("scores", "Scores", lead, scrolling(title, made), meanings)
+    return section("scores", "Scores", lead, scroll(title, made), meanings)
 
 
 def _score_row(models: list[ScoreIntervals], i: int) -> Markup:
@@ -92,7 +66,7 @@ def _score_row(models: list[ScoreIntervals], i: int) -> Markup:
 
 
 def _score_cell(models: list[ScoreIntervals], i: int, measure: Measure) -> Markup:
-    found = [measure.of(model) for model in models]
+    found = measure.of(models)
     own, value = found[i], measure.write(found[i].value)
     is_best = len(models) > 1 and math.isfinite(own.value) and own.value <= min(other.value for other in found)
     spread = between(own, measure.as_percent)
@@ -184,10 +158,9 @@ def _class_errors(each: list[ReliabilityCurve]) -> Markup:
     order = sorted(range(len(each)), key=lambda k: -each[k].ece)
     found = [Bar(each[k].name or "", each[k].ece) for k in order[:MAX_BARS]]
     mean, write = float(np.mean([r.ece for r in each])), uniform_format([r.ece for r in each], 2)
-    seen = f"From {write(found[0].value)} for {name(found[0].label)} to {write(each[order[-1]].ece)}."
-    chart = charts.bar_chart(
-        "class-errors", found, "Calibration error by class", f"{seen} Mean over classes {write(mean)}.", write
-    )
+    described = (f"From {write(found[0].value)} for {name(found[0].label)} to {write(each[order[-1]].ece)}. "
+                 f"Mean over classes {write(mean)}.")  # fmt: skip
+    chart = charts.bar_chart("class-errors", found, "Calibration error by class", described, write)
     worst = listed([name(bar.label, 20) for bar in found[:3]])
     caption = f"Largest for {worst}. The mean over {counted(len(each), 'class')} is {write(mean)}."
     rows: list[Row] = [[label(each[k].name or ""), Cell(write(each[k].ece), each[k].ece)] for k in order]
@@ -212,15 +185,11 @@ def confusion(found: Findings) -> Markup:
     described = _describe_confusion(found)
     if len(found.classes) <= PRINTED_CLASSES:
         drawn = el("figure", el("figcaption", el("h3", "Confusion matrix"), el("p", described)),
-                   scrolling("Confusion matrix", _printed_matrix(found)))  # fmt: skip
+                   scroll("Confusion matrix", _printed_matrix(found)))  # fmt: skip
     else:
-        chart = charts.confusion_chart(
-            "confusion-matrix", found.classes, found.confusion, "Confusion matrix", described
-        )
+        chart = charts.confusion_chart("confusion-matrix", found.classes, found.confusion, described)
         drawn = figure(chart, "Confusion matrix", described)
-    lead = (
-        "Rows of the matrix are true classes, columns are predicted classes. Correct predictions are on the diagonal."
-    )
+    lead = "Rows of the matrix are true classes, columns predicted classes. Correct predictions are on the diagonal."
     return section("confusion", "Confusion matrix", lead, pair(drawn, _frequent_confusions(found)), _class_table(found))
 
 
@@ -336,11 +305,10 @@ def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
     i, k = np.unravel_index(int(values.argmax()), values.shape)
     described = (f"The largest is {write(float(values[i, k]))}, for {name(names[i], 40)} and class "
                  f"{name(relevance.classes[k], 40)}; the smallest shown is {write(float(values.min()))}.")  # fmt: skip
-    chart = charts.heat_map(
-        "relevance-by-class", names, relevance.classes, values, "Relevance by class", described, write
-    )
+    title = "Relevance by class"
+    chart = charts.heat_map("relevance-by-class", names, relevance.classes, values, title, described, write)
     rows = [[label(n, 40), *(write(float(v)) for v in row)] for n, row in zip(names, values, strict=True)]
-    data = table("Relevance by class", ["Feature", *(label(c, 12) for c in relevance.classes)], rows, values.shape[1])
+    data = table(title, ["Feature", *(label(c, 12) for c in relevance.classes)], rows, values.shape[1])
     return figure(chart, "By class", f"Darker cells are more relevant. {described}", data)
 
 
@@ -362,9 +330,8 @@ def uncertainty(found: Findings) -> Markup:
     key = join([el("span", "●", class_="right", aria_hidden="true"), f" correct ({whole(n_right)}), ",
                 el("span", "✕", class_="wrong", aria_hidden="true"), f" wrong ({whole(n_wrong)}).",
                 _drawn_of(len(found.total)), " Both axes are on a square-root scale."])  # fmt: skip
-    scatter = figure(
-        charts.uncertainty_scatter("uncertainty-kinds", found), "Two kinds of uncertainty", key, _quantiles(found)
-    )
+    chart = charts.uncertainty_scatter("uncertainty-kinds", found)
+    scatter = figure(chart, "Two kinds of uncertainty", key, _quantiles(found))
     caption = (f"If the most uncertain tenth of the rows is set aside for a person to decide, the error of the "
                f"remaining rows changes from {percent(errors[0])} to {percent(errors[TENTH])}.")  # fmt: skip
     rows = [[percent(1 - KEPT[i], 0), percent(errors[i])] for i in range(0, len(KEPT), 5)]
@@ -451,11 +418,9 @@ def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
 
 def _legend(classes: list[str]) -> Markup:
     """The marks of the classes, up to the number that differ."""
-    swatches = [
-        el("svg", el("path", d=shape(k, 7.0, 7.0)), viewBox="0 0 14 14", class_="swatch", aria_hidden="true")
-        for k in range(min(len(classes), MAX_LEGEND))
-    ]
-    shown = [el("span", swatch, " ", label(classes[k], 24), class_=class_color(k)) for k, swatch in enumerate(swatches)]
+    paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(min(len(classes), MAX_LEGEND))]
+    marks = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
+    shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(marks)]
     more = [f"and {len(classes) - MAX_LEGEND} more, with the same marks"] if len(classes) > MAX_LEGEND else []
     return _list([*shown, *more], "legend")
 
@@ -475,11 +440,8 @@ def training(found: Findings) -> Markup:
     known = curve.objective[np.isfinite(curve.objective)]
     if len(known) < 2:
         return section("training", "Training", "There is no training curve.", _events(curve))
-    start = (
-        f" It starts at {tidy(float(known.min()), 4)}, below the axis."
-        if charts.axis_floor(known) > known.min()
-        else ""
-    )
+    is_cut, low = charts.axis_floor(known) > known.min(), tidy(float(known.min()), 4)
+    start = f" It starts at {low}, below the axis." if is_cut else ""
     caption = f"The final value is {tidy(float(known[-1]), 5)}, after {counted(curve.epoch[-1], 'epoch')}.{start}"
     some = np.unique(np.linspace(0, len(curve.epoch) - 1, min(len(curve.epoch), LISTED_RECORDS)).astype(int))
     rows = [[whole(curve.epoch[i]), number(curve.seconds[i], 2), tidy(float(curve.objective[i]), 6)] for i in some]
@@ -513,4 +475,4 @@ def settings(found: Findings) -> Markup:
     title = "Settings and learned values"
     rows = [el("tr", el("th", key, scope="row"), el("td", value)) for key, value in found.about]
     made = el("table", el("caption", title), el("colgroup", el("col"), el("col")), el("tbody", *rows), class_="about")
-    return section("settings", "Settings", None, scrolling(title, made))
+    return section("settings", "Settings", None, scroll(title, made))
