@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cavity.plot.style import STYLES as STYLES_BY_METHOD
-from cavity.plot.style import Style, legend, log_ticks, new_figure, plain
+from cavity.bench.figures import STYLES as STYLES_BY_METHOD
+from cavity.bench.figures import Style, legend, log_ticks, new_figure, plain
 from cavity.report.palette import ORANGE, PINK
 
 Record = dict[str, Any]

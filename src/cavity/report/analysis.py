@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cavity.fitting.rows import Rows, class_weights, large_sums, merge_equal_rows
 from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel, Product, Sum
-from cavity.metrics import Array, Indices, Mask, check_calibration, reliability_curves, score_intervals
+from cavity.metrics import Array, Indices, check_calibration, reliability_curves, score_intervals
 from cavity.report.advice import Evidence, give_advice
 from cavity.report.baselines import Baseline, fit_baselines
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
@@ -78,15 +78,36 @@ def examine(
     >>> [score.name for score in found.scores]
     ['this model', 'class frequencies', 'logistic regression', 'random forest']
     """
-    given = encode_labels(X, y, clf.classes_)
-    if row_names is not None and len(row_names) != len(given.y):
-        raise ValueError(f"`row_names` must have one name for each of the {len(given.y)} rows, got {len(row_names)}.")
-    sample = given.sample(MAX_ROWS)
-    log_p = np.asarray(clf.predict_log_proba(sample.given), dtype=np.float64)
-    rows, train_rows = LabeledData(sample.to_numpy(), sample.y), _training_rows(clf, train)
-    candidates, is_sample = _candidates(clf, sample, log_p)
+    X, y = encode_labels(X, y, clf.classes_)
+    if row_names is not None and len(row_names) != len(y):
+        raise ValueError(f"`row_names` must have one name for each of the {len(y)} rows, got {len(row_names)}.")
+    index, train_rows = sample_indices(len(y), MAX_ROWS), _training_rows(clf, train)
+    sample = take_rows(X, index)
+    log_p = np.asarray(clf.predict_log_proba(sample), dtype=np.float64)
+    rows = LabeledData(to_numpy(sample), y[index])
+    which, is_sample = choose_candidates(rows.y, log_p)
+    uncertainty = Uncertainty(*clf.uncertainty(take_rows(sample, which)))
+    candidates = Candidates(index[which], rows.y[which], log_p[which], uncertainty)
     entropy = Uncertainty(*(part[is_sample] for part in candidates.entropy))
-    e = _evidence(clf, given, rows, train_rows, log_p, entropy)
+    baselines = fit_baselines(rows, train_rows, len(clf.classes_))
+    models = [Baseline("this model", log_p, ""), *baselines]
+    is_constant = (rows.X[:1] == rows.X).all(0) & (rows.X[:1] == (train_rows or rows).X).all(0)
+    e = Evidence(
+        clf=clf,
+        classes=[str(label) for label in clf.classes_.tolist()],
+        features=feature_names(clf),
+        y=rows.y,
+        log_p=log_p,
+        n_given=len(y),
+        entropy=entropy,
+        scores=[score_intervals(model.name, rows.y, model.log_p, model.note) for model in models],
+        calibration=check_calibration(rows.y, log_p),
+        baselines=baselines,
+        training=training_curve(getattr(clf, "history_", [])),
+        is_constant=np.asarray(is_constant & ~is_constant.all()),
+        is_training=is_training_data(clf, X, y),
+        n_known=None if train_rows is None else count_known(rows, train_rows),
+    )
     n_classes = len(e.classes)
     return Findings(
         title=title or f"{counted(n_classes, 'class')}, {counted(len(rows.y), 'row')}",
@@ -115,34 +136,23 @@ def examine(
 # --- Rows ---
 
 
-class GivenData(NamedTuple):
-    """Rows as given, their labels as 0 … C−1, and their indices in the given data."""
+def take_rows(X: Any, which: Indices) -> Any:
+    """Return rows of an array or data frame."""
+    from sklearn.utils import _safe_indexing
 
-    given: Any
-    y: Indices
-    row_index: Indices
-
-    def sample(self, most: int) -> GivenData:
-        """Return all rows, or a fixed random sample."""
-        which = sample_indices(len(self.y), most)
-        return self if len(which) == len(self.y) else self.take(which)
-
-    def take(self, which: Indices) -> GivenData:
-        """Return the rows at these indices."""
-        from sklearn.utils import _safe_indexing
-
-        return GivenData(_safe_indexing(self.given, which), self.y[which], self.row_index[which])
-
-    def to_numpy(self) -> Array:
-        """Return the features as an array, (N, D)."""
-        from sklearn.utils import check_array
-
-        with large_sums():
-            return np.asarray(check_array(self.given, dtype=np.float64, order="C"))
+    return X if len(which) == len(X) else _safe_indexing(X, which)
 
 
-def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> GivenData:
-    """Check the shapes of X and y, and encode the labels as indices into `classes`.
+def to_numpy(X: Any) -> Array:
+    """Return the features as a float64 array, (N, D)."""
+    from sklearn.utils import check_array
+
+    with large_sums():
+        return np.asarray(check_array(X, dtype=np.float64, order="C"))
+
+
+def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> tuple[Any, Indices]:
+    """Check the shapes of X and y; return X and the labels as indices into `classes`.
 
     Raises:
         ValueError: if shapes do not match or a label is not in `classes`; the message uses `names`.
@@ -162,19 +172,19 @@ def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] 
             f"({type(first).__name__}), got {label!r} ({type(label).__name__}); {(encoded < 0).sum()} of "
             f"{len(encoded)} rows have unknown labels. Leave them out, or fit again with these classes."
         )
-    return GivenData(X, encoded, np.arange(len(labels)))
+    return X, encoded
 
 
-def is_training_data(clf: Any, rows: GivenData) -> bool:
+def is_training_data(clf: Any, X: Any, y: Indices) -> bool:
     """Whether the model was trained on exactly these rows; False also if that is unknown.
 
     A `sample_weight` changes the digest of the training rows, and so does the order of many rows.
     """
     known = getattr(clf, "training_", None) or {}
-    if "digest" not in known or known.get("rows") != len(rows.y):
+    if "digest" not in known or known.get("rows") != len(y):
         return False
-    weight = class_weights(getattr(clf, "class_weight", None), clf.classes_[rows.y])
-    found = merge_equal_rows(Rows(rows.to_numpy(), rows.y, weight)).fingerprint()
+    weight = class_weights(getattr(clf, "class_weight", None), clf.classes_[y])
+    found = merge_equal_rows(Rows(to_numpy(X), y, weight)).fingerprint()
     return bool(found["digest"] == known["digest"])
 
 
@@ -192,47 +202,14 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
         return None
     if not isinstance(train, tuple | list) or len(train) != 2:
         raise ValueError(f"`train` must be a pair (X_train, y_train), got {type(train).__name__}.")
-    rows = encode_labels(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
+    X, y = encode_labels(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
     names = getattr(train[0], "columns", None)
     if names is not None and list(names) != list(getattr(clf, "feature_names_in_", names)):
         raise ValueError(f"`train[0]` must have the model's features {feature_names(clf)}, got {list(names)}.")
-    found = LabeledData(rows.to_numpy(), rows.y)
+    found = LabeledData(to_numpy(X), y)
     if found.X.shape[1] != clf.n_features_in_:
         raise ValueError(f"`train[0]` must have {clf.n_features_in_} features, got {found.X.shape[1]}.")
     return found
-
-
-def _candidates(clf: Any, sample: GivenData, log_p: Array) -> tuple[Candidates, Mask]:
-    """Rows with their uncertainty, and which of them are a random sample."""
-    which, is_sample = choose_candidates(sample.y, log_p)
-    rows = sample if len(which) == len(sample.y) else sample.take(which)
-    return Candidates(rows.row_index, rows.y, log_p[which], Uncertainty(*clf.uncertainty(rows.given))), is_sample
-
-
-def _evidence(
-    clf: Any, given: GivenData, rows: LabeledData, train: LabeledData | None, log_p: Array, entropy: Uncertainty
-) -> Evidence:
-    classes, baselines = [str(label) for label in clf.classes_.tolist()], fit_baselines(rows, train, len(clf.classes_))
-    models = [Baseline("this model", log_p, ""), *baselines]
-    is_constant = np.asarray(
-        (rows.X[:1] == rows.X).all(0) & (rows.X[:1] == (rows if train is None else train).X).all(0)
-    )
-    return Evidence(
-        clf=clf,
-        classes=classes,
-        features=feature_names(clf),
-        y=rows.y,
-        log_p=log_p,
-        n_given=len(given.y),
-        entropy=entropy,
-        scores=[score_intervals(model.name, rows.y, model.log_p, model.note) for model in models],
-        calibration=check_calibration(rows.y, log_p),
-        baselines=baselines,
-        training=training_curve(getattr(clf, "history_", [])),
-        is_constant=is_constant & ~is_constant.all(),
-        is_training=is_training_data(clf, given),
-        n_known=None if train is None else count_known(rows, train),
-    )
 
 
 # --- Settings ---

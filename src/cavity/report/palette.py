@@ -1,4 +1,4 @@
-"""The colors of every page, plot, experiment and benchmark; the style of matplotlib figures is in `cavity.plot.style`.
+"""The colors of every page, plot, experiment and benchmark; `cavity.plot.style` builds on it.
 
 Classes and methods have the colors of Okabe and Ito, which most kinds of color blindness keep apart. Their yellow, pale
 on white, is replaced by gray, and black is left to text. On the page, labels are written in these colors, so

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cavity.plot.style import STYLES, legend, line
+from cavity.bench.figures import STYLES, legend, line
 from cavity.records import Record
 from cavity.report import scores
 from cavity.reproduce import large

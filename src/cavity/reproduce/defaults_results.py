@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.plot.style import STYLES, legend, new_figure, plain
+from cavity.bench.figures import STYLES, legend, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce.common import Mean, grouped, markdown, mean_of
 from cavity.reproduce.experiment import Config, Shown, Verdict

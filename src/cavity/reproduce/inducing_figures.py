@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cavity.plot import style as figures
-from cavity.plot.style import Style, legend, new_figure, plain
+from cavity.bench import figures
+from cavity.bench.figures import Style, legend, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce import plane
 from cavity.reproduce.experiment import Config

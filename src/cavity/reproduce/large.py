@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.bench.figures import log_ticks, new_figure, plain
 from cavity.classifier import GPClassifier
-from cavity.plot.style import log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.report import scores
 from cavity.reproduce.common import DIGITS, Rows, log_times

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cavity.bench.figures import STYLES, legend, line, log_ticks
 from cavity.classifier import GPClassifier
 from cavity.datasets import load
 from cavity.fitting.settings import BATCH_START
 from cavity.kernels import RBF, Matern52
-from cavity.plot.style import STYLES, legend, line, log_ticks
 from cavity.records import Record
 from cavity.reproduce import large
 from cavity.reproduce.common import Rows, markdown, split

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cavity.bench.figures import STYLES, legend, line, log_ticks, new_figure, plain
 from cavity.classifier import GPClassifier
-from cavity.plot.style import STYLES, legend, line, log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce.common import Mean, grouped, log_times, markdown, mean_of, scored_curve, split
 from cavity.reproduce.courses import PLACE, Course, course, moments

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cavity.bench.figures import Style, legend, log_ticks, new_figure, plain
 from cavity.classifier import GPClassifier
-from cavity.plot.style import Style, legend, log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce.common import DIGITS, Mean, grouped, markdown, mean_of, scored_fit, split
 from cavity.reproduce.experiment import Config, Job, Shown, Verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.plot.style import STYLES, legend, new_figure
+from cavity.bench.figures import STYLES, legend, new_figure
 from cavity.records import Record
 from cavity.reproduce import on_a_line as line
 from cavity.reproduce.common import grouped, markdown

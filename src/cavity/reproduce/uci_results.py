@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cavity.plot.style import STYLES, legend, log_ticks, new_figure, plain
+from cavity.bench.figures import STYLES, legend, log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce.common import Mean, agree, grouped, markdown, mean_of, read_csv
 from cavity.reproduce.experiment import Config, Shown, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cavity.plot.style import STYLES, log_ticks, new_figure, plain
+from cavity.bench.figures import STYLES, log_ticks, new_figure, plain
 from cavity.records import Record
 from cavity.reproduce import large
 from cavity.reproduce.common import markdown

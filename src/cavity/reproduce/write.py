@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cavity.plot.style import save
+from cavity.bench.figures import save
 from cavity.records import Record, read
 from cavity.reproduce.experiment import RESULTS, Config, Shown, Verdict, the
 

@@ -11,7 +11,7 @@ from cavity import GPClassifier
 from cavity.kernels import RBF, Constant, Linear
 from cavity.metrics import scores
 from cavity.report import analysis as module
-from cavity.report.analysis import count_known, encode_labels, examine, is_training_data
+from cavity.report.analysis import count_known, encode_labels, examine, is_training_data, take_rows, to_numpy
 from cavity.report.features import LabeledData, sample_indices
 from cavity.report.findings import Findings
 from tests.unit.report.fakes import Fake, fake, rows_for
@@ -251,12 +251,12 @@ CLASSES = np.array(["a", "b", "c"])
 @pytest.mark.parametrize("frame", [lambda X: X, lambda X: X.tolist(), pd.DataFrame, pl.DataFrame])
 @pytest.mark.parametrize("series", [np.asarray, list, pd.Series, pl.Series, lambda y: np.asarray(y)[:, None]])
 def test_frames_and_arrays_give_the_same_rows(frame, series):
-    rows = encode_labels(frame(X), series(Y), CLASSES)
-    np.testing.assert_array_equal(rows.y, np.arange(30) % 3)
-    some = rows.sample(10)
-    assert len(some.y) == 10
-    np.testing.assert_array_equal(some.to_numpy(), X[some.row_index])
-    np.testing.assert_array_equal(some.y, some.row_index % 3)
+    given, y = encode_labels(frame(X), series(Y), CLASSES)
+    np.testing.assert_array_equal(y, np.arange(30) % 3)
+    some = sample_indices(30, 10)
+    assert len(take_rows(given, some)) == 10
+    np.testing.assert_array_equal(to_numpy(take_rows(given, some)), X[some])
+    assert take_rows(given, np.arange(30)) is given
 
 
 def test_few_rows_are_all_taken_and_a_sample_is_always_the_same():
@@ -276,7 +276,7 @@ def test_a_label_that_the_model_does_not_know_is_named(label):
 
 
 def test_numbers_are_known_whatever_their_type():
-    np.testing.assert_array_equal(encode_labels(X[:3], [2.0, 0.0, True], np.array([0, 1, 2])).y, [2, 0, 1])
+    np.testing.assert_array_equal(encode_labels(X[:3], [2.0, 0.0, True], np.array([0, 1, 2]))[1], [2, 0, 1])
 
 
 @pytest.mark.parametrize(("rows", "y"), [(X, Y[:-1]), (X[0], Y[:3]), (X, np.stack([Y, Y], 1))])
@@ -293,17 +293,17 @@ def fitted(request):
 
 def test_training_rows_are_known_again_in_any_order(fitted):
     model, y = fitted
-    assert is_training_data(model, encode_labels(X, y, model.classes_))
+    assert is_training_data(model, *encode_labels(X, y, model.classes_))
     order = np.random.default_rng(1).permutation(30)
-    assert is_training_data(model, encode_labels(pd.DataFrame(X[order]), y[order], model.classes_))
+    assert is_training_data(model, *encode_labels(pd.DataFrame(X[order]), y[order], model.classes_))
 
 
 def test_other_rows_are_not_taken_for_them(fitted):
     model, y = fitted
-    assert not is_training_data(model, encode_labels(X + 1e-9, y, model.classes_))
-    assert not is_training_data(model, encode_labels(X, y[::-1], model.classes_))
-    assert not is_training_data(model, encode_labels(X[1:], y[1:], model.classes_))
-    assert not is_training_data(object(), encode_labels(X, y, model.classes_))
+    assert not is_training_data(model, *encode_labels(X + 1e-9, y, model.classes_))
+    assert not is_training_data(model, *encode_labels(X, y[::-1], model.classes_))
+    assert not is_training_data(model, *encode_labels(X[1:], y[1:], model.classes_))
+    assert not is_training_data(object(), *encode_labels(X, y, model.classes_))
 
 
 def test_rows_are_known_label_and_all():
