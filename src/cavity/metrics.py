@@ -113,11 +113,7 @@ def scores(y: ArrayLike, log_proba: ArrayLike, classes: ArrayLike) -> Scores:
     >>> scores(["a", "b"], np.log([[0.9, 0.1], [0.4, 0.6]]), ["a", "b"]).error
     0.0
     """
-    log_p = np.asarray(log_proba, dtype=np.float64)
-    truth = np.asarray(y)[:, None] == np.asarray(classes)[None, :]
-    if not truth.any(1).all():
-        unknown = np.asarray(y)[~truth.any(1)][0]
-        raise ValueError(f"`y` must contain only labels in `classes`, got {unknown!r}.")
+    log_p, truth = np.asarray(log_proba, dtype=np.float64), one_hot(y, classes)
     p, is_right = np.exp(log_p), truth[np.arange(len(log_p)), log_p.argmax(1)]
     return Scores(
         error=float(1.0 - is_right.mean()),
@@ -125,6 +121,15 @@ def scores(y: ArrayLike, log_proba: ArrayLike, classes: ArrayLike) -> Scores:
         brier=float(((p - truth) ** 2).sum(1).mean()),
         ece=calibration_error(p.max(1), is_right),
     )
+
+
+def one_hot(y: ArrayLike, classes: ArrayLike) -> Mask:
+    """Compare labels with classes, (N, C); every label must be in `classes`."""
+    labels, names = np.asarray(y), np.asarray(classes)
+    truth = labels[:, None] == names[None, :]
+    if not truth.any(1).all():
+        raise ValueError(f"`y` must contain only labels in classes={names!r}, got {labels[~truth.any(1)][0]!r}.")
+    return np.asarray(truth)
 
 
 def score_intervals(name: str, y: Indices, log_p: Array, note: str = "") -> ScoreIntervals:

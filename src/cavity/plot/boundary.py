@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.metrics import Array
+from cavity.metrics import Array, one_hot
 from cavity.plot.style import axes_for, nth_style, probabilities
 from cavity.report.features import feature_names
 from cavity.report.palette import INK
@@ -219,9 +219,7 @@ def _checked_labels(y: Any, plane: Plane, classes: NDArray[Any]) -> NDArray[Any]
     labels = np.asarray(y)
     if labels.shape != (len(plane.shown),):
         raise ValueError(f"`y` must have shape ({len(plane.shown)},), a label for each row of X, got {labels.shape}.")
-    unknown = labels[~np.isin(labels, classes)]
-    if len(unknown):
-        raise ValueError(f"`y` must contain only labels in classes_={classes!r}, got {unknown[0]!r}.")
+    one_hot(labels, classes)
     return labels
 
 

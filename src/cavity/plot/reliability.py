@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.metrics import Array, Mask, ReliabilityCurve, reliability_curve
+from cavity.metrics import Array, Mask, ReliabilityCurve, one_hot, reliability_curve
 from cavity.plot.style import axes_for, nth_style, plain, probabilities
 
 STRIP = 0.16  # of the height of the axes
@@ -157,7 +157,4 @@ def _checked(y: ArrayLike, proba: ArrayLike, classes: ArrayLike) -> tuple[NDArra
                          f"for each of `classes`, with at least one row, got {p.shape}.")  # fmt: skip
     if not ((p >= 0) & (p <= 1 + 1e-6)).all():
         raise ValueError(f"`proba` must hold probabilities, got values from {p.min():.3g} to {p.max():.3g}.")
-    truth = y[:, None] == labels[None, :]
-    if not truth.any(1).all():
-        raise ValueError(f"`y` must contain only labels in classes={labels!r}, got {y[~truth.any(1)][0]!r}.")
-    return labels, p.clip(0.0, 1.0), truth
+    return labels, p.clip(0.0, 1.0), one_hot(y, labels)

@@ -162,10 +162,9 @@ def _never_predicted(e: Evidence) -> Iterator[Advice]:
     missed = (e.counts > 0) & (np.bincount(e.predicted, minlength=len(e.classes)) == 0)
     if missed.any():
         is_one, n_rows = missed.sum() == 1, int(e.counts[missed].sum())
-        rows = (
-            f"{counted(n_rows, 'row')} {'has' if n_rows == 1 else 'have'} {'this label' if is_one else 'these labels'}"
-        )
-        what = f"{e.names_of(missed)} {'is' if is_one else 'are'} never predicted, although {rows}."
+        have, labels = "has" if n_rows == 1 else "have", "this label" if is_one else "these labels"
+        verb, rows = "is" if is_one else "are", counted(n_rows, "row")
+        what = f"{e.names_of(missed)} {verb} never predicted, although {rows} {have} {labels}."
         remedy = "Collect more training rows of these classes, or use class_weight='balanced'. The confusion matrix " \
                  "shows what is predicted instead."  # fmt: skip
         yield Advice("warning", what, remedy)

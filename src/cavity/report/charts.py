@@ -102,20 +102,16 @@ def agrees(curve: ReliabilityCurve) -> Mask:
 
 
 def _describe_reliability(curve: ReliabilityCurve) -> str:
-    n_bins = len(curve.confidence)
-    if not n_bins:
-        return "0 rows."
-    ends = (f"{percent(curve.confidence[i])} predicted, {percent(curve.accuracy[i])} observed" for i in (0, -1))
-    first, last = ends
-    return (f"{n_bins} bins. First bin: {first}. Last bin: {last}. The 95 % interval contains the confidence in "
+    predicted, observed = ([percent(part[i]) for i in (0, -1)] for part in (curve.confidence, curve.accuracy))
+    first, last = (f"{p} predicted, {o} observed" for p, o in zip(predicted, observed, strict=True))
+    return (f"{len(curve.rows)} bins. First bin: {first}. Last bin: {last}. The 95 % interval contains the confidence in "
             f"{int(agrees(curve).sum())} bins. Calibration error {number(curve.ece)}.")  # fmt: skip
 
 
 def _reliability_points(frame: Frame, curve: ReliabilityCurve) -> Markup:
     bars = zip(curve.confidence, curve.low, curve.high, strict=True)
     spans = "".join(f"M{point(*frame.at(c, low))}V{short(frame.y(high))}" for c, low, high in bars)
-    line = frame.line(curve.confidence, curve.accuracy) if len(curve.confidence) else None
-    dots = []
+    line, dots = frame.line(curve.confidence, curve.accuracy), []
     for confidence, accuracy, rows in zip(curve.confidence, curve.accuracy, curve.rows, strict=True):
         tip = f"confidence {percent(confidence)}, observed {percent(accuracy)}, {whole(rows)} rows"
         x, y = frame.at(float(confidence), float(accuracy))
@@ -298,9 +294,8 @@ def uncertainty_scatter(key: str, found: Findings) -> Markup:
     for what, rows in (("correct", found.is_right), ("wrong", ~found.is_right)):
         if rows.any():
             a, e = (float(np.median(part[rows])) for part in (found.aleatoric, found.epistemic))
-            described.append(
-                f"{whole(rows.sum())} {what} rows: median aleatoric {number(a)}, epistemic {number(e)} nats."
-            )
+            medians = f"median aleatoric {number(a)}, epistemic {number(e)} nats"
+            described.append(f"{whole(rows.sum())} {what} rows: {medians}.")
     return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(described),
                    frame.bottom("aleatoric / nats", frame.x.ticks(), tidy),
                    frame.left("epistemic / nats", frame.y.ticks(), tidy),
@@ -326,10 +321,8 @@ def rejection_curve(key: str, found: Findings) -> Markup:
         x, y = frame.at(float(aside[i]), float(errors[i]))
         marks.append(el("circle", el("title", tip), cx=x, cy=y, r=4, class_="dot"))
         if i in (0, 10, 50):
-            is_last = i == 50
-            marks.append(
-                words(percent(errors[i]), x if is_last else x + 4, y - 9, "end" if is_last else "start", "value")
-            )
+            at, anchor = (x, "end") if i == 50 else (x + 4, "start")
+            marks.append(words(percent(errors[i]), at, y - 9, anchor, "value"))
     title = "Error of the remaining rows"
     return picture(key, UNCERTAINTY_HEIGHT, title, f"{title}: {'; '.join(told)}.",
                    frame.bottom("most uncertain rows set aside", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], percent_tick),

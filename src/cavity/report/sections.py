@@ -114,8 +114,6 @@ READING = (
 
 def calibration(found: Findings) -> Markup:
     """Reliability diagrams, and the calibration error of each class."""
-    if not found.reliability:
-        return section("calibration", "Calibration", "There are too few rows to judge calibration.")
     lead = ("When the model predicts a probability of 80 %, is it correct in 80 of 100 cases? Points on the "
             "diagonal mean yes. Vertical lines are 95 % confidence intervals.")  # fmt: skip
     top, each = found.reliability[0], found.reliability[1:]
@@ -323,8 +321,6 @@ TENTH = 10  # the index of 90 % in KEPT
 
 def uncertainty(found: Findings) -> Markup:
     """Both kinds of uncertainty, the effect of setting uncertain rows aside, and rows to review."""
-    if not len(found.total):
-        return section("uncertainty", "Uncertainty", "There are no rows.")
     n_right, n_wrong = int(found.is_right.sum()), int((~found.is_right).sum())
     errors = charts.errors_of_kept(found.total, found.is_right)
     key = join([el("span", "●", class_="right", aria_hidden="true"), f" correct ({whole(n_right)}), ",
