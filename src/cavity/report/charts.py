@@ -103,8 +103,8 @@ def agrees(curve: ReliabilityCurve) -> Mask:
 
 def _describe_reliability(curve: ReliabilityCurve) -> str:
     predicted, observed = ([percent(part[i]) for i in (0, -1)] for part in (curve.confidence, curve.accuracy))
-    first, last = (f"{p} predicted, {o} observed" for p, o in zip(predicted, observed, strict=True))
-    return (f"{len(curve.rows)} bins. First bin: {first}. Last bin: {last}. The 95 % interval contains the confidence in "
+    return (f"{len(curve.rows)} bins. First bin: {predicted[0]} predicted, {observed[0]} observed. Last bin: "
+            f"{predicted[1]} predicted, {observed[1]} observed. The 95 % interval contains the confidence in "
             f"{int(agrees(curve).sum())} bins. Calibration error {number(curve.ece)}.")  # fmt: skip
 
 
