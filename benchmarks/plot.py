@@ -8,19 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import legend, log_ticks, new_figure, plain
+from benchmarks import figures
+from benchmarks.figures import Style, legend, log_ticks, new_figure, plain
 from benchmarks.records import Record
+from cavity.report.palette import ORANGE, PINK
 
-# Colors that most color-blind readers can distinguish (Okabe and Ito), and markers.
 STYLES = {
-    "cavity sep": ("#0072B2", "o"),
-    "cavity ep": ("#D55E00", "s"),
-    "cavity vi": ("#009E73", "^"),
-    "gpytorch": ("#CC79A7", "D"),
-    "gpflow": ("#E69F00", "v"),
+    "cavity sep": figures.STYLES["sep"]._replace(label="cavity SEP"),
+    "cavity ep": figures.STYLES["ep"]._replace(label="cavity EP"),
+    "cavity vi": figures.STYLES["vi"]._replace(label="cavity VI"),
+    "gpytorch": Style("GPyTorch", PINK, "D", "-"),
+    "gpflow": Style("GPflow", ORANGE, "v", "-"),
 }
-NAMES = {"cavity sep": "cavity SEP", "cavity ep": "cavity EP", "cavity vi": "cavity VI",
-         "gpytorch": "GPyTorch", "gpflow": "GPflow"}  # fmt: skip
 FLOOR = "lower bound: the step's products at the machine's rate"
 SETTING = ("threads", "device", "C", "M", "B", "D")
 CURVE = ("threads", "dtype", "M", "B")
@@ -124,5 +123,5 @@ def _in_order(records: Sequence[Record]) -> list[str]:
 
 
 def _line(axes: Any, what: str, x: Sequence[float], y: Sequence[float]) -> None:
-    color, marker = STYLES.get(what, ("black", "x"))
-    axes.plot(x, y, color=color, marker=marker, markersize=5, linewidth=1.6, label=NAMES.get(what, what))
+    style = STYLES.get(what, Style(what, "black", "x", "-"))
+    axes.plot(x, y, color=style.color, marker=style.marker, markersize=5, linewidth=1.6, label=style.label)

@@ -5,15 +5,15 @@ from functools import cache
 
 import pytest
 
+from cavity.report.page import Report
 from cavity.report.page import page as drawn
-from cavity.report.result import Report
 from tests.unit.report import made_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PHONE, DESK = 360, 1280
-SECTIONS = ["scores", "advice", "calibration", "confusion", "features", "unsure", "map", "training", "settings"]
-CHARTS = ["reliability", "reliability-0", "class-errors", "relevance", "relevance-by-class", "doubt", "set-aside",
-          "map-rows", "map-inducing", "course-epochs", "course-seconds"]  # fmt: skip
+SECTIONS = ["scores", "advice", "calibration", "confusion", "features", "uncertainty", "map", "training", "settings"]
+CHARTS = ["reliability", "reliability-0", "class-errors", "relevance", "relevance-by-class", "uncertainty-kinds",
+          "set-aside", "map-rows", "map-inducing", "training-epochs", "training-seconds"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_nothing_is_wider_than_the_screen(opened, name, width):
 def test_every_figure_is_there_and_has_a_size(opened):
     tab = opened()
     boxes = tab.evaluate("""() => Object.fromEntries([...document.querySelectorAll('figure svg')]
-        .map(svg => [svg.getAttribute('aria-labeledby').split('-title')[0], svg.getBoundingClientRect().height]))""")
+        .map(svg => [svg.getAttribute('aria-labelledby').split('-title')[0], svg.getBoundingClientRect().height]))""")
     assert set(CHARTS) <= set(boxes)
     hidden = {key for key, height in boxes.items() if height < 50}
     assert all(key.startswith("reliability-") for key in hidden)  # of the classes that are not picked
@@ -190,7 +190,7 @@ def test_marks_of_one_class_are_picked_out_by_keyboard(opened):
 
 def test_the_table_of_rows_is_sorted_by_keyboard(opened):
     tab = opened()
-    press_until(tab, "#unsure .rows th:nth-child(1) button", most=300)
+    press_until(tab, "#uncertainty .rows th:nth-child(1) button", most=300)
     before = tab.evaluate("[...document.querySelectorAll('.rows tbody th')].map(c => Number(c.dataset.order))")
     for key, direction in (("Enter", "ascending"), ("Space", "descending")):
         tab.keyboard.press(key)

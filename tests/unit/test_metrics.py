@@ -1,10 +1,27 @@
-"""Scores of probabilities: by hand, and against scikit-learn's."""
+"""Scores, intervals and calibration: by hand, against scikit-learn, and by how often intervals hold the truth."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
-from cavity.report import calibration_error, scores
+from cavity.metrics import (
+    argsort_by_confidence,
+    binned_gap,
+    calibration_bins,
+    calibration_error,
+    chance_calibration_errors,
+    check_calibration,
+    reliability_curve,
+    reliability_curves,
+    row_losses,
+    score_intervals,
+    scores,
+    wilson_interval,
+)
+
+# --- Scores ---
 
 
 def test_scores_by_hand():
@@ -36,7 +53,7 @@ def test_an_impossible_label_costs_infinitely_much():
 
 
 def test_unknown_labels_are_refused():
-    with pytest.raises(ValueError, match="y holds labels that are not among classes"):
+    with pytest.raises(ValueError, match=r"`y` must contain only labels in classes=.* got .*'q'"):
         scores(["a", "q"], np.log(np.full((2, 2), 0.5)), ["a", "b"])
 
 
@@ -52,3 +69,212 @@ def test_bins_hold_equally_many_rows():
     """Two bins of two rows: (0.1, 0.2) with accuracy ½, (0.8, 1.0) with accuracy 1."""
     confidence, is_right = np.array([0.8, 0.1, 1.0, 0.2]), np.array([True, True, True, False])
     assert calibration_error(confidence, is_right, bins=2) == pytest.approx(0.5 * abs(0.15 - 0.5) + 0.5 * abs(0.9 - 1))
+
+
+# --- Intervals ---
+
+
+def drawn(rng, n, sharper=1.0):
+    """Two classes: how probable the first is said to be, how probable it is, and labels."""
+    size = np.abs(rng.normal(2.5, 2.0, n))
+    said, true = 1 / (1 + np.exp(-sharper * size)), 1 / (1 + np.exp(-size))
+    return said, true, (rng.uniform(size=n) > true).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("hits", "rows", "low", "high"), [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (8, 20, 0.2188, 0.6134)]
+)
+def test_wilson_by_the_book(hits, rows, low, high):
+    """Known values, to four places."""
+    np.testing.assert_allclose(np.array(wilson_interval(hits, rows)), [low, high], atol=5e-5)
+
+
+def test_wilson_takes_many_at_once():
+    low, high = wilson_interval([0, 5], [10, 10])
+    assert low.shape == high.shape == (2,)
+    assert low[1] == pytest.approx(1 - high[1])
+
+
+def test_figures_are_those_of_the_scores():
+    rng = np.random.default_rng(0)
+    log_p, y = np.log(rng.dirichlet(np.ones(4), 300)), rng.integers(4, size=300)
+    line, expected = score_intervals("m", y, log_p, "note"), scores(y, log_p, np.arange(4))
+    assert (line.name, line.note) == ("m", "note")
+    for found, value in zip(line[1:5], expected, strict=True):
+        assert found.value == pytest.approx(value, rel=1e-12)
+        assert found.low <= found.value <= found.high
+        assert found.high > found.low
+
+
+def test_row_losses_by_hand():
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3]])
+    nll, brier = row_losses(np.array([0, 2]), np.log(p))
+    np.testing.assert_allclose(nll, -np.log([0.7, 0.3]))
+    np.testing.assert_allclose(brier, [0.09 + 0.04 + 0.01, 0.01 + 0.36 + 0.49])
+    assert nll.mean() == pytest.approx(log_loss([0, 2], p, labels=[0, 1, 2]))
+
+
+def test_mean_gap_is_the_calibration_error():
+    rng = np.random.default_rng(0)
+    for n in (1, 7, 15, 400):
+        confidence = np.sort(rng.uniform(size=n))
+        is_right = rng.uniform(size=n) < confidence
+        assert binned_gap(confidence - is_right) == pytest.approx(calibration_error(confidence, is_right))
+
+
+def test_equal_confidences_do_not_gather_rows_that_came_together():
+    """A model that is 75 % sure of everything and right in 75 %, whose wrong rows come first."""
+    log_p = np.log(np.tile([0.75, 0.25], (3000, 1)))
+    y = np.repeat([1, 0], [750, 2250])
+    assert score_intervals("m", y, log_p).ece.value < 0.05
+    assert scores(y, log_p, [0, 1]).ece < 0.05
+
+
+@pytest.mark.parametrize("sharper", [1.0, 2.5])
+def test_intervals_hold_the_truth(sharper):
+    """In 95 of 100 samples or nearly so; those of a calibration error in 88 at least."""
+    rng = np.random.default_rng(1)
+    said, true, _ = drawn(rng, 200_000, sharper)
+    expected = [
+        (1 - true).mean(),
+        -(true * np.log(said) + (1 - true) * np.log1p(-said)).mean(),
+        2 * (true * (1 - said) ** 2 + (1 - true) * said**2).mean(),
+        np.abs(said - true).mean(),
+    ]
+    hits = np.zeros(4)
+    for _ in range(100):
+        said, _, y = drawn(rng, 150, sharper)
+        line = score_intervals("m", y, np.log(np.stack([said, 1 - said], 1)))
+        hits += [found.low <= value <= found.high for found, value in zip(line[1:5], expected, strict=True)]
+    assert (hits >= [90, 87, 87, 85]).all()
+    assert hits.min() < 100
+
+
+def test_something_impossible_that_came_true_costs_infinitely_much():
+    log_p = np.log(np.tile([0.9, 0.1], (50, 1)))
+    log_p[:20, 1] = -np.inf
+    y = np.repeat([1, 0], [20, 30])
+    line = score_intervals("m", y, log_p)
+    assert line.nll == (np.inf, np.inf, np.inf)
+    assert np.isfinite([*line.error, *line.brier, *line.ece]).all()
+
+
+def test_a_single_impossible_row_leaves_the_lower_end_finite():
+    """A third of the draws miss it."""
+    log_p = np.log(np.tile([0.9, 0.1], (50, 1)))
+    log_p[0, 1], y = -np.inf, np.repeat([1, 0], [1, 49])
+    value, low, high = score_intervals("m", y, log_p).nll
+    assert value == high == np.inf
+    assert low == pytest.approx(-np.log(0.9))
+
+
+def test_one_row_will_do():
+    line = score_intervals("m", np.array([0]), np.log([[0.6, 0.4]]))
+    assert line.nll == pytest.approx((-np.log(0.6),) * 3)
+    assert line.error.high > 0.5
+
+
+def test_the_calibration_error_starts_at_zero_just_where_chance_explains_it():
+    rng = np.random.default_rng(3)
+    said, _, y = drawn(rng, 400)
+    assert score_intervals("m", y, np.log(np.stack([said, 1 - said], 1))).ece.low == 0.0
+    said, _, y = drawn(rng, 400, sharper=4.0)
+    assert score_intervals("m", y, np.log(np.stack([said, 1 - said], 1))).ece.low > 0.0
+
+
+def test_chance_alone_moves_confidence_and_accuracy_apart_less_with_more_rows():
+    few, many = chance_calibration_errors(np.full(50, 0.8)), chance_calibration_errors(np.full(5000, 0.8))
+    assert (np.diff(few) >= 0).all()
+    assert few.mean() == pytest.approx(10 * many.mean(), rel=0.2)
+    assert chance_calibration_errors(np.ones(50)).max() == 0.0
+
+
+# --- Calibration ---
+
+
+@pytest.mark.parametrize(
+    ("sharper", "fault"), [(1.0, None), (4.0, "overconfident"), (0.2, "underconfident")], ids=["fair", "over", "under"]
+)
+def test_a_fault_is_named_just_where_the_error_is_beyond_chance(sharper, fault):
+    said, _, y = drawn(np.random.default_rng(3), 400, sharper)
+    log_p = np.log(np.stack([said, 1 - said], 1))
+    check = check_calibration(y, log_p)
+    assert check.fault == fault
+    assert (check.ece > check.chance) == (fault is not None)
+    assert check.ece == pytest.approx(scores(y, log_p, [0, 1]).ece)
+    assert check.chance == np.quantile(chance_calibration_errors(said), 0.95)
+    assert (check.mean_confidence, check.accuracy) == pytest.approx((said.mean(), (y == 0).mean()))
+
+
+def test_right_on_average_is_a_mixed_fault():
+    """Half of the rows are right in 100 %, half in 50 %, all at a confidence of 60 or 90 %."""
+    p = np.where((np.arange(2000) % 2)[:, None] == 0, [0.55, 0.45], [0.95, 0.05])
+    y = np.where(np.arange(2000) % 2 == 0, 0, np.arange(2000) // 2 % 2)
+    assert check_calibration(y, np.log(p)).fault == "mixed"
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_every_row_is_in_one_bin_and_confidence_rises(strategy):
+    confidence = np.random.default_rng(0).beta(4, 1, 103)
+    bins = calibration_bins(confidence, 10, strategy)
+    assert sorted(np.concatenate(bins)) == list(range(103))
+    ends = [(confidence[places].min(), confidence[places].max()) for places in bins]
+    assert all(before[1] <= after[0] for before, after in pairwise(ends))
+
+
+def test_bins_hold_equally_many_rows_or_have_one_width():
+    confidence = np.random.default_rng(0).beta(4, 1, 103)
+    assert {len(places) for places in calibration_bins(confidence, 10)} == {10, 11}
+    for places in calibration_bins(confidence, 4, "uniform"):
+        assert len(set((4 * confidence[places]).astype(int))) == 1
+
+
+def test_the_ends_of_the_scale_have_bins_and_empty_ones_are_left_out():
+    assert [places.tolist() for places in calibration_bins(np.array([1.0, 0.0]), 5, "uniform")] == [[1], [0]]
+    assert [len(places) for places in calibration_bins(np.array([0.5, 0.5]), 5)] == [1, 1]
+    assert calibration_bins(np.array([]), 5) == []
+    with pytest.raises(ValueError, match="strategy='wide'"):
+        calibration_bins(np.array([0.5]), 5, "wide")
+
+
+def test_equal_confidences_are_mixed_and_none_is_lost():
+    order = argsort_by_confidence(np.ones(100))
+    assert sorted(order) == list(range(100))
+    assert (np.diff(order) != 1).any()
+
+
+# --- Reliability curves ---
+
+
+def test_two_bins_by_hand():
+    confidence = np.repeat([0.6, 0.9], 10)
+    has_come_true = np.repeat([True, False, True, False], [5, 5, 9, 1])
+    found = reliability_curve("a", confidence, has_come_true)
+    np.testing.assert_allclose(found.confidence, [0.6, 0.9])
+    np.testing.assert_allclose(found.accuracy, [0.5, 0.9])
+    np.testing.assert_array_equal(found.rows, [10, 10])
+    low, high = wilson_interval([5, 9], [10, 10])
+    np.testing.assert_array_equal(found.low, low)
+    np.testing.assert_array_equal(found.high, high)
+    assert found.name == "a"
+    assert found.ece == calibration_error(confidence, has_come_true)
+
+
+@pytest.mark.parametrize(("n", "bins"), [(1, 1), (9, 1), (35, 3), (150, 15), (4000, 15)])
+def test_bins_hold_ten_rows_at_least_where_there_are_so_many(n, bins):
+    found = reliability_curve(None, np.random.default_rng(0).uniform(size=n), np.ones(n, dtype=bool))
+    assert len(found.rows) == bins
+    assert found.rows.sum() == n
+    assert np.ptp(found.rows) <= 1
+
+
+def test_the_top_label_comes_first_and_then_each_class():
+    rng = np.random.default_rng(0)
+    log_p, y = np.log(rng.dirichlet(np.ones(3), 200)), rng.integers(3, size=200)
+    top, *each = reliability_curves(y, log_p, ["a", "b", "c"])
+    assert (top.name, [found.name for found in each]) == (None, ["a", "b", "c"])
+    assert top.ece == pytest.approx(scores(y, log_p, [0, 1, 2]).ece)
+    for k, found in enumerate(each):
+        assert found.rows @ found.accuracy == pytest.approx((y == k).sum())
+        assert found.rows @ found.confidence == pytest.approx(np.exp(log_p[:, k]).sum())
+        assert found.ece == pytest.approx(calibration_error(np.exp(log_p[:, k]), y == k))

@@ -1,4 +1,4 @@
-"""Pictures of a fitted classifier, as scikit-learn's displays: made by `from_estimator`, drawn again by `plot`."""
+"""Plots of fitted classifiers, as scikit-learn displays: `from_estimator` makes one, `plot` draws it again."""
 
 from cavity.plot.boundary import BoundaryDisplay
 from cavity.plot.history import HistoryDisplay

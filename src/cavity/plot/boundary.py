@@ -1,41 +1,70 @@
-"""What a classifier says all over a plane: which class, how sure, and why not."""
+"""Plot the decision boundary of a classifier over two features."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.plot.plane import Plane, plane_of
-from cavity.plot.style import INK, axes_for, look, probabilities
+from cavity.metrics import Array, one_hot
+from cavity.plot.style import axes_for, nth_style, probabilities
+from cavity.report.features import feature_names
+from cavity.report.palette import INK
 
-Array = NDArray[np.float64]
+Fixed = str | Mapping[Any, float] | ArrayLike
 
 SHADES = ("confidence", "total", "aleatoric", "epistemic")
-COARSE = 50  # points along each axis, where an uncertainty is asked for
-DARKEST = 1.6  # times what is found would be black: lines and rows must stay visible
-PALEST, FULL = 0.06, 0.55  # share of its color that a class keeps where it is no likelier than others, and where sure
+COARSE = 50  # points along each axis for an uncertainty, which is slow to compute
+DARKEST = 1.6  # times the largest value would be black: lines and rows must stay visible
+PALEST, FULL = 0.06, 0.55  # share of color that a class keeps at chance level, and at full confidence
+
+
+class Plane(NamedTuple):
+    """A grid over two features, with the others fixed.
+
+    Attributes:
+        axes: the values along both axes.
+        points: the points of the grid, row by row from the bottom, with all features; a data frame if the rows are one.
+        shown: the two features of the rows, (N, 2).
+        columns: the indices of these features.
+        names: of these features.
+        note: the values of the other features, for the title; empty if there are none.
+    """
+
+    axes: tuple[Array, Array]
+    points: Any
+    shown: Array
+    columns: tuple[int, int]
+    names: tuple[str, str]
+    note: str = ""
+
+    def extent(self, image: Array) -> tuple[float, float, float, float]:
+        """Return left, right, bottom, top of an image whose outer pixels are centered at the ends of the axes."""
+        ends = [(axis[0], axis[-1], 0.5 * (axis[-1] - axis[0])) for axis in self.axes]
+        (left, right, half_x), (bottom, top, half_y) = ends
+        dx, dy = half_x / (image.shape[1] - 1), half_y / (image.shape[0] - 1)
+        return float(left - dx), float(right + dx), float(bottom - dy), float(top + dy)
 
 
 class BoundaryDisplay:
     """Decision boundary of a classifier over two features.
 
-    The color is that of the most probable class, paler where it is less sure; lines are drawn where the class changes.
-    In place of the confidence, the shade may be one of the uncertainties of a `GPClassifier`.
+    The color is that of the most probable class, paler at lower confidence; lines separate the classes. For a
+    `GPClassifier`, the shade can also be one of its uncertainties.
 
     Args:
-        plane: the grid of points, and names of its two axes.
-        proba: probabilities at its points, (height, width, C).
+        plane: the grid of points, and the names of its axes.
+        proba: probabilities at these points, (height, width, C).
         classes: labels, in the order of the last axis.
-        entropy: name and values of an uncertainty in nats, on a grid of the same corners that may be coarser; None
+        entropy: name and values of an uncertainty in nats, on a grid of the same corners that can be coarser; None
             shades by confidence.
-        rows: labeled rows, ((N, 2), labels); labels may be None.
+        rows: labeled rows, ((N, 2), labels); the labels can be None.
         inducing: inducing points, (n, 2).
 
     Attributes:
-        ax_, figure_: where it was drawn last.
+        ax_, figure_: of the last drawing.
         surface_: the image.
         boundary_: one set of contour lines for each class.
         rows_: one collection of points for each class.
@@ -72,48 +101,57 @@ class BoundaryDisplay:
         y: Any = None,
         *,
         features: Iterable[Any] | None = None,
-        fixed: str | Mapping[Any, float] | ArrayLike = "median",
+        fixed: Fixed = "median",
         shade: str = "confidence",
         resolution: int = 120,
         margin: float = 0.15,
         ax: Any = None,
         **kw: Any,
     ) -> BoundaryDisplay:
-        """Of any fitted classifier that has `predict_proba`.
+        """Plot any fitted classifier that has `predict_proba`.
 
         Args:
             clf: the classifier.
-            X: rows to show, an array or a frame; the plane reaches a little beyond them.
-            y: their labels; None shows them in grey.
-            features: the two features to draw, by number or name; needed where there are more.
-            fixed: what the other features are held at: "median" or "mean" of X, a value for each feature, or a dict
+            X: rows to show, an array or a data frame; the plane extends a little beyond them.
+            y: their labels; None shows them in gray.
+            features: the two features to draw, by index or name; required if there are more.
+            fixed: the values of the other features: "median" or "mean" of X, one value for each feature, or a dict
                 from feature to value (the rest at the median).
             shade: "confidence", or for a `GPClassifier` "total", "aleatoric" or "epistemic" uncertainty.
-            resolution: points along each axis; for an uncertainty, which takes far longer, no more than 50.
-            margin: how far beyond the rows, as a share of their range.
+            resolution: points along each axis; at most 50 for an uncertainty, which takes much longer.
+            margin: how far the plane extends beyond the rows, as a share of their range.
             ax: axes to draw on; a new figure by default.
             kw: as for `plot`.
         """
         if shade not in SHADES:
-            raise ValueError(f"shade={shade!r} cannot be used; one of {SHADES} may be")
-        plane = plane_of(clf, X, features, fixed, resolution, margin)
+            raise ValueError(f"`shade` must be one of {SHADES}, got shade={shade!r}.")
+        plane = make_plane(clf, X, features, fixed, resolution, margin)
         proba = probabilities(clf, plane.points).reshape(resolution, resolution, -1)
-        labels = None if y is None else _labels(y, plane, np.asarray(clf.classes_))
+        classes = np.asarray(clf.classes_)
+        labels = None if y is None else _checked_labels(y, plane, classes)
         entropy = None
         if shade != "confidence":
-            coarse = min(resolution, COARSE)
-            entropy = shade, _entropy(clf, plane_of(clf, X, features, fixed, coarse, margin), shade)
-        display = cls(plane, proba, np.asarray(clf.classes_), entropy=entropy, rows=(plane.shown, labels),
-                      inducing=_inducing(clf, plane))  # fmt: skip
+            if not hasattr(clf, "uncertainty"):
+                raise TypeError(f"shade={shade!r} needs a classifier with uncertainty(X), such as GPClassifier, got "
+                                f"{type(clf).__name__}; use shade='confidence'.")  # fmt: skip
+            size = min(resolution, COARSE)
+            coarse = make_plane(clf, X, features, fixed, size, margin)
+            values = np.asarray(getattr(clf.uncertainty(coarse.points), shade), dtype=np.float64)
+            entropy = shade, values.reshape(size, size)
+        inducing = getattr(clf, "inducing_points_", None)
+        if inducing is not None:  # of all classes, each point once
+            points = np.asarray(inducing).reshape(-1, np.shape(inducing)[-1])
+            inducing = np.unique(points[:, list(plane.columns)], axis=0)
+        display = cls(plane, proba, classes, entropy=entropy, rows=(plane.shown, labels), inducing=inducing)
         return display.plot(ax, **kw)
 
     def plot(self, ax: Any = None, *, rows: bool = True, inducing: bool = False, **kw: Any) -> BoundaryDisplay:
-        """Draw it.
+        """Draw the display.
 
         Args:
             ax: axes; a new figure by default.
             rows: whether to show the rows.
-            inducing: whether to show the inducing points, where the classifier has some.
+            inducing: whether to show the inducing points, if the classifier has some.
             kw: for `Axes.imshow`: cmap, alpha, …
 
         Returns:
@@ -121,15 +159,24 @@ class BoundaryDisplay:
         """
         self.ax_ = axes_for(ax, 5.4, 4.4)
         self.figure_ = self.ax_.figure
-        self.surface_ = self._surface(kw)
-        self.colorbar_ = self._colorbar()
+        self.surface_, self.colorbar_ = self._surface(kw)
         self.boundary_ = [self._boundary(k) for k in range(len(self.classes))]
         self.rows_ = self._rows(*self.rows) if rows and self.rows is not None else []
-        self.inducing_ = self._inducing(self.inducing) if inducing and self.inducing is not None else None
-        self._frame()
+        self.inducing_ = None
+        if inducing and self.inducing is not None:
+            self.inducing_ = self.ax_.scatter(*self.inducing.T, s=26, marker="+", color=INK, linewidths=0.9,
+                                              label="inducing points")  # fmt: skip
+        x, y = (axis[[0, -1]] for axis in self.plane.axes)
+        self.ax_.set(xlim=x, ylim=y, xlabel=self.plane.names[0], ylabel=self.plane.names[1])
+        self.ax_.spines[["top", "right"]].set_visible(False)
+        if self.plane.note:
+            self.ax_.set_title(self.plane.note, fontsize="small", loc="left", color="0.35")
+        if any(drawn.get_label()[:1] != "_" for drawn in self.ax_.collections):
+            self.ax_.legend(loc="best", fontsize="small", framealpha=0.85, edgecolor="none")
         return self
 
-    def _surface(self, kw: dict[str, Any]) -> Any:
+    def _surface(self, kw: dict[str, Any]) -> tuple[Any, Any]:
+        """The image, and the color bar of an uncertainty."""
         image = _tints(self.proba) if self.entropy is None else self.entropy[1]
         settings = {
             "origin": "lower",
@@ -138,83 +185,124 @@ class BoundaryDisplay:
             "extent": self.plane.extent(image),
         }
         if self.entropy is None:
-            return self.ax_.imshow(image, **(settings | kw))
-        limits = {"cmap": "Greys", "vmin": 0.0, "vmax": DARKEST * (float(image.max()) or 1.0)}
-        return self.ax_.imshow(image, **(settings | limits | kw))
-
-    def _colorbar(self) -> Any:
-        if self.entropy is None:
-            return None
-        bar = self.figure_.colorbar(self.surface_, ax=self.ax_, label=f"{self.entropy[0]} uncertainty / nats")
+            return self.ax_.imshow(image, **(settings | kw)), None
+        highest = float(image.max())
+        limits = {"cmap": "Greys", "vmin": 0.0, "vmax": DARKEST * (highest or 1.0)}
+        surface = self.ax_.imshow(image, **(settings | limits | kw))
+        bar = self.figure_.colorbar(surface, ax=self.ax_, label=f"{self.entropy[0]} uncertainty / nats")
         bar.outline.set_visible(False)
-        bar.ax.set_ylim(bar.vmin, min(bar.vmax, float(self.entropy[1].max()) or bar.vmax))
-        return bar
+        bar.ax.set_ylim(bar.vmin, min(bar.vmax, highest or bar.vmax))
+        return surface, bar
 
     def _boundary(self, k: int) -> Any:
         """Where class k is as probable as the best of the others."""
         others = np.delete(self.proba, k, axis=-1).max(-1, initial=0.0)
         lead = self.proba[..., k] - others
         if lead.min() >= 0 or lead.max() <= 0:
-            return None  # contour warns of a line that is nowhere
+            return None  # contour warns if there is no line
         return self.ax_.contour(*self.plane.axes, lead, levels=[0.0], colors=INK, linewidths=1.0)
 
     def _rows(self, points: Array, labels: NDArray[Any] | None) -> list[Any]:
         settings: dict[str, Any] = {"s": 22, "edgecolors": "white", "linewidths": 0.6}
         if self.plane.note:
-            settings["alpha"] = 0.55  # they lie beside the plane
+            settings["alpha"] = 0.55  # they are not in the plane
         if labels is None:
             return [self.ax_.scatter(*points.T, color="0.35", **settings)]
-        looks = [{"color": look(k).color, "marker": look(k).marker} for k in range(len(self.classes))]
+        styles = [nth_style(k) for k in range(len(self.classes))]
         return [
-            self.ax_.scatter(*points[labels == label].T, label=str(label), **settings, **style)
-            for label, style in zip(self.classes, looks, strict=True)
+            self.ax_.scatter(*points[labels == c].T, label=str(c), color=style.color, marker=style.marker, **settings)
+            for c, style in zip(self.classes, styles, strict=True)
         ]
 
-    def _inducing(self, points: Array) -> Any:
-        return self.ax_.scatter(*points.T, s=26, marker="+", color=INK, linewidths=0.9, label="inducing points")
 
-    def _frame(self) -> None:
-        x, y = (axis[[0, -1]] for axis in self.plane.axes)
-        self.ax_.set(xlim=x, ylim=y, xlabel=self.plane.names[0], ylabel=self.plane.names[1])
-        self.ax_.spines[["top", "right"]].set_visible(False)
-        if self.plane.note:
-            self.ax_.set_title(self.plane.note, fontsize="small", loc="left", color="0.35")
-        if any(box.get_label()[:1] != "_" for box in self.ax_.collections):
-            self.ax_.legend(loc="best", fontsize="small", framealpha=0.85, edgecolor="none")
-
-
-def _labels(y: Any, plane: Plane, classes: NDArray[Any]) -> NDArray[Any]:
+def _checked_labels(y: Any, plane: Plane, classes: NDArray[Any]) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape != (len(plane.shown),):
-        raise ValueError(f"y has shape {labels.shape}; ({len(plane.shown)},) is needed, a label for each row of X")
-    unknown = labels[~np.isin(labels, classes)]
-    if len(unknown):
-        raise ValueError(f"y holds the label {unknown[0]!r}, which is not among classes_={classes!r}")
+        raise ValueError(f"`y` must have shape ({len(plane.shown)},), a label for each row of X, got {labels.shape}.")
+    one_hot(labels, classes)
     return labels
 
 
 def _tints(proba: Array) -> Array:
-    """The color of the most probable class, mixed with white by how far it is from knowing nothing."""
+    """Mix the color of the most probable class with white, by how far its probability is above chance."""
     from matplotlib.colors import to_rgb
 
     count = proba.shape[-1]
-    colors = np.array([to_rgb(look(k).color) for k in range(count)])[proba.argmax(-1)]
-    sure = (proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(proba.shape[:-1])
-    weight = (PALEST + (FULL - PALEST) * sure)[..., None]
-    return 1.0 - weight * (1.0 - colors)
+    colors = np.array([to_rgb(nth_style(k).color) for k in range(count)])[proba.argmax(-1)]
+    above = (proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(proba.shape[:-1])
+    weight = (PALEST + (FULL - PALEST) * above)[..., None]
+    return np.asarray(1.0 - weight * (1.0 - colors))
 
 
-def _entropy(clf: Any, plane: Plane, shade: str) -> Array:
-    if not hasattr(clf, "uncertainty"):
-        raise TypeError(f"shade={shade!r} needs a classifier with uncertainty(X), a GPClassifier; "
-                        f"{type(clf).__name__} takes shade='confidence'")  # fmt: skip
-    found = np.asarray(getattr(clf.uncertainty(plane.points), shade), dtype=np.float64)
-    return found.reshape(len(plane.axes[1]), len(plane.axes[0]))
+# --- The plane ---
 
 
-def _inducing(clf: Any, plane: Plane) -> Array | None:
-    """Of all classes, each point once."""
-    points = getattr(clf, "inducing_points_", None)
-    if points is None:
-        return None
-    return np.unique(np.asarray(points).reshape(-1, np.shape(points)[-1])[:, list(plane.places)], axis=0)
+def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, resolution: int, margin: float) -> Plane:
+    """Make a grid over two features that extends a little beyond the rows; arguments as for `BoundaryDisplay`."""
+    if resolution < 2:
+        raise ValueError(f"`resolution` must be at least 2, got resolution={resolution}.")
+    rows = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64)
+    if rows.ndim != 2 or not len(rows) or rows.shape[1] < 2:
+        raise ValueError(f"`X` must have shape (N, D) with rows and at least two features, got {rows.shape}.")
+    if not np.isfinite(rows).all():
+        raise ValueError("`X` must be finite, got missing or infinite values.")
+    names = feature_names(clf, rows.shape[1], getattr(X, "columns", None))
+    columns = _two_columns(features, names)
+    axes = _axis(rows[:, columns[0]], resolution, margin), _axis(rows[:, columns[1]], resolution, margin)
+    base, note = _fixed_values(fixed, rows, names, columns)
+    points: Any = np.tile(base, (resolution * resolution, 1))
+    points[:, columns[0]], points[:, columns[1]] = (part.ravel() for part in np.meshgrid(*axes))
+    if hasattr(X, "columns"):  # a classifier can require the feature names of its training frame
+        named = list(X.columns)
+        points = type(X)(points, columns=named) if hasattr(X, "iloc") else type(X)(points, schema=named)
+    return Plane(axes, points, rows[:, list(columns)], columns, (names[columns[0]], names[columns[1]]), note)
+
+
+def _two_columns(features: Iterable[Any] | None, names: list[str]) -> tuple[int, int]:
+    if features is None and len(names) > 2:
+        raise ValueError(f"`features` must name two of the {len(names)} features of X, for example "
+                         f"features=({names[0]!r}, {names[1]!r}); the others are fixed.")  # fmt: skip
+    chosen = (0, 1) if features is None else tuple(_column(feature, names) for feature in features)
+    if len(set(chosen)) != 2:
+        raise ValueError(f"`features` must be two different features, got features={features!r}.")
+    return chosen[0], chosen[1]
+
+
+def _column(feature: Any, names: list[str]) -> int:
+    """The index of a feature given by name or index."""
+    if isinstance(feature, str):
+        if feature not in names:
+            raise ValueError(f"The feature {feature!r} must be one of {names}.")
+        return names.index(feature)
+    if not 0 <= int(feature) < len(names):
+        raise ValueError(f"The feature {feature!r} must be an index from 0 to {len(names) - 1}.")
+    return int(feature)
+
+
+def _axis(x: Array, resolution: int, margin: float) -> Array:
+    """A constant feature still gets an axis of some length."""
+    low, high = float(x.min()), float(x.max())
+    beyond = margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)
+    return np.linspace(low - beyond, high + beyond, resolution)
+
+
+def _fixed_values(fixed: Any, rows: Array, names: list[str], drawn: tuple[int, int]) -> tuple[Array, str]:
+    """The values of the features, and a note about those not drawn."""
+    has_others = rows.shape[1] > 2
+    if isinstance(fixed, str):
+        if fixed not in ("median", "mean"):
+            raise ValueError(
+                f"`fixed` must be 'median', 'mean', a dict or a value for each feature, got fixed={fixed!r}."
+            )
+        base = np.median(rows, axis=0) if fixed == "median" else rows.mean(0)
+        return base, f"other features at their {fixed}" if has_others else ""
+    if isinstance(fixed, Mapping):
+        base = np.median(rows, axis=0)
+        held = {_column(feature, names): float(value) for feature, value in fixed.items()}
+        base[list(held)] = list(held.values())
+        shown = ", ".join(f"{names[i]} = {value:g}" for i, value in held.items() if i not in drawn)
+        return base, shown if len(held) >= rows.shape[1] - 2 else ", ".join(filter(None, [shown, "others at median"]))
+    base = np.asarray(fixed, dtype=np.float64)
+    if base.shape != (rows.shape[1],):
+        raise ValueError(f"`fixed` must have shape ({rows.shape[1]},), a value for each feature, got {base.shape}.")
+    return base, "other features at given values" if has_others else ""

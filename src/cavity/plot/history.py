@@ -1,39 +1,36 @@
-"""How training went: the objective by epoch or second, and what went wrong."""
+"""Plot the training history: the objective by epoch or second, and events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cavity.plot.style import INK, axes_for, look
-from cavity.report.figures import plain
-from cavity.training import describe
-
-Array = NDArray[np.float64]
-Record = dict[str, Any]
+from cavity.metrics import Array
+from cavity.plot.style import axes_for, nth_style, plain
+from cavity.report.findings import training_events
+from cavity.report.palette import INK
 
 BY = {"epoch": "epoch", "seconds": "seconds of training"}
-EVENTS_TOLD = 4  # in the legend; all are marked
-LONGEST = 48  # letters of an event in the legend
+MAX_EVENTS = 4  # in the legend; all are marked
+MAX_LETTERS = 48  # of an event in the legend
 
 
 class HistoryDisplay:
-    """The objective during training; a triangle at the bottom marks what went wrong or ended it early.
+    """The objective during training; marks at the bottom show events, such as an early stop.
 
-    The objective is an estimate of log Z_q with its priors, of the rows an epoch has seen; for VI a lower bound.
+    The objective estimates log Z_q plus the log-priors, from the rows of each epoch; for VI it is a lower bound.
 
     Args:
-        records: one dict an epoch, as in `history_`: epoch, objective (None where there is none), seconds, event.
+        records: one dict per epoch, as in `history_`: epoch, objective (None if not computed), seconds, event.
         name: for the legend.
 
     Attributes:
         records, name: as given.
-        ax_, figure_: where it was drawn last.
+        ax_, figure_: of the last drawing.
         line_: the curve.
-        events_: the marks, one for each event that the legend tells, the last for all others.
+        events_: the marks, one for each event in the legend, the last for all others.
 
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier
@@ -44,12 +41,12 @@ class HistoryDisplay:
     [1.0, 20.0]
     """
 
-    def __init__(self, records: Sequence[Record], *, name: str | None = None) -> None:
+    def __init__(self, records: Sequence[Mapping[str, Any]], *, name: str | None = None) -> None:
         self.records, self.name = list(records), name
 
     @classmethod
     def from_estimator(cls, clf: Any, *, name: str | None = None, ax: Any = None, **kw: Any) -> HistoryDisplay:
-        """Of a fitted `GPClassifier`.
+        """Plot the history of a fitted `GPClassifier`.
 
         Args:
             clf: the classifier.
@@ -58,11 +55,11 @@ class HistoryDisplay:
             kw: as for `plot`.
         """
         if not hasattr(clf, "history_"):
-            raise TypeError(f"{type(clf).__name__} has no history_; a fitted GPClassifier is needed")
+            raise TypeError(f"`clf` must be a fitted GPClassifier, got {type(clf).__name__} without history_.")
         return cls(clf.history_, name=name or str(getattr(clf, "method_", "")).upper() or None).plot(ax, **kw)
 
     def plot(self, ax: Any = None, *, by: str = "epoch", **kw: Any) -> HistoryDisplay:
-        """Draw it.
+        """Draw the display.
 
         Args:
             ax: axes; a new figure by default.
@@ -75,51 +72,42 @@ class HistoryDisplay:
         x, y = self._curve(by)
         self.ax_ = plain(axes_for(ax, 5.4, 3.4))
         self.figure_ = self.ax_.figure
-        style = look(len(self.ax_.get_lines()))
+        style = nth_style(len(self.ax_.get_lines()))
         settings = {"color": style.color, "linewidth": 1.6, "label": self.name, "linestyle": style.line}
         self.line_ = self.ax_.plot(x, y, **(settings | kw))[0]
         self.events_ = self._events(by)
         self.ax_.set(xlabel=BY[by], ylabel="objective / nats")
         if by == "epoch":
-            _whole_numbers(self.ax_.xaxis)
+            from matplotlib.ticker import MaxNLocator
+
+            self.ax_.xaxis.set_major_locator(MaxNLocator(integer=True))
         if self.ax_.get_legend_handles_labels()[0]:
             self.ax_.legend(frameon=False, fontsize="small", loc="best")
         return self
 
     def _curve(self, by: str) -> tuple[Array, Array]:
         if by not in BY:
-            raise ValueError(f"by={by!r} cannot be used; 'epoch' or 'seconds' may be")
+            raise ValueError(f"`by` must be 'epoch' or 'seconds', got by={by!r}.")
         known = [record for record in self.records if record.get("objective") is not None]
         if not known:
-            raise ValueError("the history has no objective: with nothing to learn but q(u) there is no curve to draw")
+            raise ValueError("The history has no objective to plot: only q(u) was learned.")
         if any(record.get(by) is None for record in known):
-            raise ValueError(f"by={by!r} cannot be used: some records have none, as after partial_fit; use by='epoch'")
+            raise ValueError(f"by={by!r} needs records with {by}, but partial_fit records none; use by='epoch'.")
         x, y = (np.array([record[key] for record in known], dtype=np.float64) for key in (by, "objective"))
         return x, y
 
     def _events(self, by: str) -> list[Any]:
-        """The first few with a number and their words, the others together."""
+        """Mark the first few kinds of event separately, the others together."""
         found: dict[str, list[float]] = {}
-        for record in self.records:
-            if record.get("event") is not None:
-                found.setdefault(_short(describe(record)), []).append(float(record.get(by) or 0.0))
-        groups = list(found.items())
-        told, rest = groups[:EVENTS_TOLD], [x for _, places in groups[EVENTS_TOLD:] for x in places]
-        marks = [self._mark(i, text, places) for i, (text, places) in enumerate(told)]
-        return [*marks, self._mark(len(told), f"{len(rest)} other events", rest)] if rest else marks
-
-    def _mark(self, place: int, text: str, x: list[float]) -> Any:
-        marker = ("^", "v", "D", "s", "o")[place]
-        label = text if len(x) == 1 or place == EVENTS_TOLD else f"{text} ({len(x)} times)"
-        return self.ax_.scatter(x, np.full(len(x), 0.03), marker=marker, s=34, color=INK, zorder=4, label=label,
-                                clip_on=False, transform=self.ax_.get_xaxis_transform())  # fmt: skip
-
-
-def _whole_numbers(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _short(event: str) -> str:
-    return event if len(event) <= LONGEST else event[: LONGEST - 1].rstrip() + "…"
+        for event in training_events(self.records):
+            text = event.text if len(event.text) <= MAX_LETTERS else event.text[: MAX_LETTERS - 1].rstrip() + "…"
+            found.setdefault(text, []).append(float((event.epoch if by == "epoch" else event.seconds) or 0.0))
+        groups = [(text if len(x) == 1 else f"{text} ({len(x)} times)", x) for text, x in found.items()]
+        rest = [x for _, several in groups[MAX_EVENTS:] for x in several]
+        others = [(f"{len(rest)} other events", rest)] if rest else []
+        across = self.ax_.get_xaxis_transform()
+        return [
+            self.ax_.scatter(x, np.full(len(x), 0.03), marker=marker, s=34, color=INK, zorder=4, label=label,
+                             clip_on=False, transform=across)
+            for (label, x), marker in zip([*groups[:MAX_EVENTS], *others], ("^", "v", "D", "s", "o"), strict=False)
+        ]  # fmt: skip

@@ -1,56 +1,21 @@
-"""What a report says, before it is drawn: plain values that a page, a test or another program can read."""
+"""The result of examining a model: plain values that a page, a test or another program can read."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-
-
-class Interval(NamedTuple):
-    """A figure and its 95 % confidence interval. Those of an NLL may be infinite: something impossible came true."""
-
-    value: float
-    low: float
-    high: float
-
-
-class ScoreLine(NamedTuple):
-    """The scores of one model; `note` says what it learned from, where that is not what the model learned from."""
-
-    name: str
-    error: Interval
-    nll: Interval
-    brier: Interval
-    ece: Interval
-    note: str = ""
-
-
-class Reliability(NamedTuple):
-    """Confidence against frequency, in bins of equally many rows; of one class, or (None) of the most probable label.
-
-    `low` and `high` are where the frequency of each bin may lie, by 95 % intervals of Wilson; `ece` is the calibration
-    error over fifteen bins, however many are drawn.
-    """
-
-    label: str | None
-    confidence: Array
-    frequency: Array
-    low: Array
-    high: Array
-    count: NDArray[np.int64]  # type: ignore[assignment]
-    ece: float
+from cavity.metrics import Array, CalibrationCheck, Indices, Mask, ReliabilityCurve, ScoreIntervals
 
 
 class Relevance(NamedTuple):
     """How fast each class's function changes with each feature: 1/length-scale in scaled units, (C, D).
 
-    Where all classes share the kernel there is one line, for "all classes".
+    If all classes share the kernel, there is one row, for "all classes".
     """
 
     features: list[str]
@@ -58,8 +23,8 @@ class Relevance(NamedTuple):
     values: Array
 
 
-class UnsureRow(NamedTuple):
-    """A row that a person should look at; `row` is its place in the data given, `top` its likeliest labels."""
+class UncertainRow(NamedTuple):
+    """A row to review: `row` is its index in the given data, `top` its most probable labels."""
 
     row: int
     truth: str
@@ -70,33 +35,59 @@ class UnsureRow(NamedTuple):
     why: str
 
 
-class Course(NamedTuple):
-    """The training curve, and what happened on the way."""
+class TrainingEvent(NamedTuple):
+    """Something that happened during training.
 
-    epoch: NDArray[np.int64]
+    Attributes:
+        epoch: when.
+        text: the event in words.
+        kind: the value of a `cavity.training.Event`; other text in files of version 0.1.0.
+        reason: why it happened, if known.
+        seconds: since the start of training, if known.
+    """
+
+    epoch: int
+    text: str
+    kind: str = ""
+    reason: str = ""
+    seconds: float | None = None
+
+
+class TrainingCurve(NamedTuple):
+    """The objective of each epoch that has one, and the events of all epochs."""
+
+    epoch: Indices
     seconds: Array
     objective: Array
-    events: list[tuple[int, str]]
-    records: Sequence[dict[str, Any]] = ()  # of the events
+    events: list[TrainingEvent]
+
+    def is_rising(self, share: float = 0.05) -> bool:
+        """Whether the last epochs, at most ten, still contributed more than this share of the total gain."""
+        values, window = self.objective, min(10, len(self.objective) // 2)
+        if window == 0:
+            return False
+        gained = values.max() - values[0]
+        late = values[-window:].mean() - values[-2 * window : -window].mean()
+        return bool(gained > 0 and late > share * gained)
 
 
 class Map(NamedTuple):
     """Rows and inducing points in two dimensions, with the names of the axes.
 
-    Inducing points that all classes share are of the class whose function is largest there.
+    Inducing points that all classes share belong to the class whose function is largest there.
     """
 
     rows: Array
-    row_class: NDArray[np.int64]
-    row_is_right: NDArray[np.bool_]
+    row_class: Indices
+    row_is_right: Mask
     inducing: Array
-    inducing_class: NDArray[np.int64]
+    inducing_class: Indices
     axes: tuple[str, str]
-    share: float  # of the rows' variance that is seen
+    share: float  # of the rows' variance that the two dimensions hold
 
 
 class Advice(NamedTuple):
-    """`level` is "good", "note" or "warning"; what was found, and what to do about it."""
+    """A finding and what to do about it; `level` is "good", "note" or "warning"."""
 
     level: str
     what: str
@@ -105,27 +96,50 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything a report shows. Rows are those of the data given, classes in the order of `classes`.
+    """Everything that a report shows, with classes in the order of `classes`.
 
-    Of very many rows a sample is looked at, and of many a sample has its entropies taken apart.
+    Large data are sampled: at most 20,000 rows are examined, and uncertainties are computed for about 3,000.
     """
 
     title: str
-    made: str  # date and time, and the version of cavity
-    n_rows: int  # that were looked at
+    created: str  # date, time and version of cavity
+    n_rows: int  # examined
     classes: list[str]
-    counts: NDArray[np.int64]  # rows of each class
-    scores: list[ScoreLine]  # the model first
-    reliability: list[Reliability]  # of the most probable label first, then of each class
-    confusion: NDArray[np.int64]  # true class by row, predicted by column
+    counts: Indices  # rows of each class
+    scores: list[ScoreIntervals]  # the model first, then the baselines
+    calibration: CalibrationCheck
+    reliability: list[ReliabilityCurve]  # of the most probable label, then of each class
+    confusion: Indices  # true class by row, predicted class by column
     relevance: Relevance | None
-    total: Array  # entropies, of each row or of a sample
+    total: Array  # entropy of each row, or of a sample
     aleatoric: Array
     epistemic: Array
-    is_right: NDArray[np.bool_]  # of the same rows
-    row_names: list[str]  # what these are called
-    unsure: list[UnsureRow]
-    course: Course
+    is_right: Mask  # of the same rows
+    row_names: list[str]  # of the same rows
+    uncertain: list[UncertainRow]
+    training: TrainingCurve
     map: Map | None
     advice: list[Advice]
-    about: list[tuple[str, str]] = field(default_factory=list)  # settings and what was learned, as text
+    about: list[tuple[str, str]] = field(default_factory=list)  # settings and learned values, as text
+
+
+def training_events(history: Sequence[dict[str, Any]]) -> list[TrainingEvent]:
+    """Read the events of a `history_`."""
+    from cavity.training import describe  # loads torch, which a page of findings does not need
+
+    return [
+        TrainingEvent(int(r["epoch"]), describe(r), str(r["event"]), str(r.get("reason", "")), r.get("seconds"))
+        for r in history
+        if r.get("event")
+    ]
+
+
+def training_curve(history: Sequence[dict[str, Any]]) -> TrainingCurve:
+    """Read the objectives and events of a `history_`."""
+    known = [r for r in history if isinstance(r.get("objective"), int | float) and math.isfinite(r["objective"])]
+    return TrainingCurve(
+        np.array([record["epoch"] for record in known], dtype=np.int64),
+        np.array([record.get("seconds") or 0.0 for record in known], dtype=np.float64),  # partial_fit records no time
+        np.array([record["objective"] for record in known], dtype=np.float64),
+        training_events(history),
+    )

@@ -1,42 +1,57 @@
-"""Elements of HTML and SVG as text; whatever is not markup is escaped, so that no label can break a page."""
+"""HTML and SVG elements as escaped text, and what sections are made of: figures, tables, controls."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from typing import NamedTuple
+
+from cavity.report.text import clean, name
 
 VOID = {"br", "col", "input", "link", "meta"}
-UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # controls, and what no file can hold
 PERCENT = re.compile(r"(?<=\d) %")
-SPACES = re.compile(r"[ \t\n\r\f\v]+")
+LONG_TABLE = 20  # rows of a narrow table that print in columns
 
 
 class Markup(str):
-    """Text that goes on the page as it is."""
+    """Text that goes on the page unescaped."""
 
     __slots__ = ()
 
 
-def el(tag: str, /, *children: str | None, **attributes: str | float | bool | None) -> Markup:
-    """An element. Children that are no `Markup` are escaped; attributes of None or False are left out.
+class Cell(NamedTuple):
+    """What a table cell shows, and the number it is sorted by."""
 
-    A trailing underscore of an attribute's name is dropped, others become hyphens.
+    shown: str
+    order: float
+
+
+Row = list[str | Cell]
+
+
+# --- Elements ---
+
+
+def el(tag: str, /, *children: str | None, **attributes: str | float | bool | None) -> Markup:
+    """Make an element. Children that are not `Markup` are escaped; attributes of None or False are dropped.
+
+    A trailing underscore in the name of an attribute is dropped; other underscores become hyphens.
 
     >>> el("p", "1 < 2", el("br"), class_="a", aria_label='"b"')
     '<p class="a" aria-label="&quot;b&quot;">1 &lt; 2<br></p>'
     """
-    found = "".join(_attribute(name, value) for name, value in attributes.items())
-    return Markup(f"<{tag}{found}>" if tag in VOID else f"<{tag}{found}>{join(children)}</{tag}>")
+    made = "".join(_attribute(name, value) for name, value in attributes.items())
+    return Markup(f"<{tag}{made}>" if tag in VOID else f"<{tag}{made}>{join(children)}</{tag}>")
 
 
 def join(parts: Iterable[str | None]) -> Markup:
-    """Parts one after the other, escaped where they are plain text."""
+    """Concatenate parts; plain text is escaped."""
     return Markup("".join(part if isinstance(part, Markup) else text(part) for part in parts if part is not None))
 
 
 def text(plain: str) -> Markup:
-    """Plain text, escaped; a number and its % are not parted.
+    """Escape plain text; a number and its % sign stay on one line.
 
     >>> text("<b>")
     '&lt;b&gt;'
@@ -44,13 +59,14 @@ def text(plain: str) -> Markup:
     return Markup(escape(PERCENT.sub("\u202f%", clean(plain))))
 
 
-def clean(plain: str) -> str:
-    """On one line, with a sign in place of what cannot be shown.
+def short(value: float) -> str:
+    """Write a coordinate with at most two decimals.
 
-    >>> clean("a\\n b\\0")
-    'a b\ufffd'
+    >>> short(12.0), short(0.126), short(-0.001)
+    ('12', '0.13', '0')
     """
-    return UNSEEN.sub("\ufffd", SPACES.sub(" ", plain))
+    written = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if written == "-0" else written
 
 
 def _attribute(name: str, value: str | float | bool | None) -> str:
@@ -59,16 +75,83 @@ def _attribute(name: str, value: str | float | bool | None) -> str:
         return ""
     if value is True:
         return f" {name}"
-    if isinstance(value, Markup):  # a page within the page: not a sign of it may change
+    if isinstance(value, Markup):  # a page within the page must not change
         return f' {name}="{escape(value)}"'
     return f' {name}="{text(value) if isinstance(value, str) else short(value)}"'
 
 
-def short(value: float) -> str:
-    """A coordinate: two decimals at most, none where none are needed.
+# --- Parts of sections ---
 
-    >>> short(12.0), short(0.126), short(-0.001)
-    ('12', '0.13', '0')
+
+def section(key: str, title: str, lead: str | None, *parts: str | None) -> Markup:
+    """A section of the page; the table of contents links to its key."""
+    head = el("h2", title, id=f"{key}-title")
+    first = None if lead is None else el("p", lead, class_="lead")
+    return el("section", head, first, *parts, id=key, aria_labelledby=f"{key}-title")
+
+
+def figure(chart: Markup, title: str, caption: str, data: Markup | None = None, **attributes: str) -> Markup:
+    """A chart with a title, a caption, and a table of its numbers that can be unfolded."""
+    behind = None if data is None else el("details", el("summary", "Show the numbers"), data, class_="data")
+    return el("figure", el("figcaption", el("h3", title), el("p", caption)), chart, behind, **attributes)
+
+
+def pair(*parts: str | None) -> Markup:
+    """Parts side by side where there is room."""
+    return el("div", *parts, class_="pair")
+
+
+def label(given: str, width: int = 60) -> Markup:
+    """A name from the data, in running text or in a cell."""
+    shown = name(given, width)
+    return el("bdi", shown, title=None if shown == given else name(given, 500))
+
+
+def table(
+    caption: str, header: Sequence[str], rows: Iterable[Sequence[str | Cell]], numbers: int, class_: str = "",
+    sortable: bool = False,
+) -> Markup:  # fmt: skip
+    """A table in a scrolling box; the first cell of each row is its header.
+
+    Args:
+        caption: for screen readers.
+        header: names of the columns.
+        rows: cells.
+        numbers: how many of the last columns hold numbers.
+        class_: of the style sheet.
+        sortable: whether clicks on the header sort the rows.
     """
-    written = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if written == "-0" else written
+    first = len(header) - numbers
+    heads = [el("th", title, scope="col", class_="n" if j >= first else None) for j, title in enumerate(header)]
+    body = [el("tr", *(_cell(cell, j, j >= first) for j, cell in enumerate(row))) for row in rows]
+    made = el("table", el("caption", caption), el("thead", el("tr", *heads)), el("tbody", *body),
+              class_=class_ or None, data_sortable=sortable)  # fmt: skip
+    is_long = len(body) > LONG_TABLE and len(header) <= 4
+    return scroll(caption, made, "long" if is_long else "")
+
+
+def _cell(cell: str | Cell, column: int, is_number: bool) -> Markup:
+    shown, order = (cell.shown, f"{cell.order:.6g}") if isinstance(cell, Cell) else (cell, None)
+    tag, scope = ("th", "row") if column == 0 else ("td", None)
+    return el(tag, shown, scope=scope, class_="n" if is_number else None, data_order=order)
+
+
+def scroll(title: str, inside: Markup, class_: str = "") -> Markup:
+    """A box that scrolls on its own, also by keyboard."""
+    return el("div", inside, class_=f"scroll {class_}".strip(), tabindex="0", role="region", aria_label=title)
+
+
+def picker(key: str, title: str, options: Iterable[tuple[str, str]], chosen: str, for_: str) -> Markup:
+    """A drop-down list that the script shows; without the script, everything is visible."""
+    made = [el("option", name(shown, 40), value=value, selected=value == chosen) for value, shown in options]
+    return el("p", el("label", title, for_=key), " ", el("select", *made, id=key, data_for=for_), class_="control",
+              hidden=True)  # fmt: skip
+
+
+def prose(sentence: str) -> Markup:
+    """A sentence, with text in backquotes as code.
+
+    >>> prose("give `train`")
+    'give <code>train</code>'
+    """
+    return join(el("code", part) if i % 2 else part for i, part in enumerate(sentence.split("`")))

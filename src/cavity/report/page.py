@@ -1,50 +1,151 @@
-"""The report as one HTML page: no network, no fonts or scripts from elsewhere, the same bytes for the same findings."""
+"""The report: an object to show, print or save, and its HTML page.
+
+The page loads nothing from elsewhere, runs only its own script, and has the same bytes for the same findings.
+"""
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
+from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 
+from cavity.files.atomic import atomic_write
+from cavity.metrics import Interval
+from cavity.report import sections
+from cavity.report.advice import LARGE_CHANCE_ECE, NEGLIGIBLE_ECE
 from cavity.report.findings import Findings
-from cavity.report.html import Markup, el, join
-from cavity.report.numerals import many
-from cavity.report.sections.about import about
-from cavity.report.sections.advice import advice
-from cavity.report.sections.calibration import calibration
-from cavity.report.sections.confusion import confusion
-from cavity.report.sections.features import features
-from cavity.report.sections.parts import prose
-from cavity.report.sections.plane import plane
-from cavity.report.sections.scores import scores
-from cavity.report.sections.training import training
-from cavity.report.sections.unsure import unsure
-from cavity.report.sections.verdict import support, verdict
+from cavity.report.html import Markup, el, join, prose
+from cavity.report.palette import css_variables
+from cavity.report.text import between, counted, number, percent, table
 
 SECTIONS = (
-    ("scores", "Scores", scores),
-    ("advice", "What to know", advice),
-    ("calibration", "Calibration", calibration),
-    ("confusion", "Confusions", confusion),
-    ("features", "Features", features),
-    ("unsure", "Where it is unsure", unsure),
-    ("map", "Map", plane),
-    ("training", "Training", training),
-    ("settings", "Settings", about),
+    ("scores", "Scores", sections.scores),
+    ("advice", "Advice", sections.advice),
+    ("calibration", "Calibration", sections.calibration),
+    ("confusion", "Confusion matrix", sections.confusion),
+    ("features", "Features", sections.features),
+    ("uncertainty", "Uncertainty", sections.uncertainty),
+    ("map", "Map", sections.data_map),
+    ("training", "Training", sections.training),
+    ("settings", "Settings", sections.settings),
 )
-DARK = "screen and (prefers-color-scheme: dark)"  # paper stays light
+DARK = "screen and (prefers-color-scheme: dark)"  # print is always light
+NOTEBOOK_HEIGHT = "720"
+FAULTS = {
+    "overconfident": "the model is overconfident",
+    "underconfident": "the model is underconfident",
+    "mixed": "some probabilities are too high, others too low",
+}
+
+
+class Report:
+    """The findings about a model: show them in a notebook, print them, or save them as one HTML page.
+
+    Attributes:
+        findings: the numbers, as plain values.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from cavity import GPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> report = GPClassifier(max_epochs=20, random_state=0).fit(X[::2], y[::2]).report(X[1::2], y[1::2])
+    >>> report.findings.n_rows
+    75
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+
+    @cached_property
+    def html(self) -> str:
+        """The report as one self-contained HTML page."""
+        return page(self.findings)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, which is replaced atomically if it exists.
+
+        Args:
+            path: of the file, in an existing folder.
+
+        Raises:
+            ValueError: if the folder does not exist, or `path` is a folder.
+        """
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise ValueError(
+                f"`path` must be in an existing folder, got {str(path)!r}. Create {str(target.parent)!r} first."
+            )
+        if target.is_dir():
+            raise ValueError(f"`path` must be a file name such as 'report.html', got the folder {str(path)!r}.")
+        with atomic_write(target) as unfinished:
+            unfinished.write_bytes(self.html.encode())
+        return target
+
+    def __repr__(self) -> str:
+        def spread(interval: Interval, as_percent: bool = False) -> str:
+            value = percent(interval.value) if as_percent else number(interval.value)
+            return f"{value} ({between(interval, as_percent)})"
+
+        head = ["", "error", "NLL", "Brier", "calibration error"]
+        rows = [[model.name, spread(model.error, True), *map(spread, (model.nll, model.brier, model.ece))]
+                for model in self.findings.scores]  # fmt: skip
+        warnings = [f"warning: {advice.what}" for advice in self.findings.advice if advice.level == "warning"]
+        return "\n".join([self.findings.title, f"{headline(self.findings)}.", "", table(head, rows), *warnings])
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, so that its style and script stay apart from the notebook's."""
+        return el("iframe", srcdoc=Markup(self.html), sandbox="allow-scripts", title=self.findings.title,
+                  width="100%", height=NOTEBOOK_HEIGHT, style="border:0")  # fmt: skip
+
+
+# --- The headline ---
+
+
+def headline(found: Findings) -> str:
+    """Summarize accuracy and calibration in one sentence."""
+    right = percent(1.0 - found.scores[0].error.value)
+    return f"{right} accuracy on {counted(found.n_rows, 'row')}; {calibration_verdict(found)}"
+
+
+def calibration_verdict(found: Findings) -> str:
+    """Say whether there is a sign of miscalibration; errors that are too small to matter do not count."""
+    check = found.calibration
+    if check.fault is not None and check.ece > NEGLIGIBLE_ECE:
+        return FAULTS[check.fault]
+    if check.fault is None and check.chance > LARGE_CHANCE_ECE:
+        return "too few rows to judge calibration"
+    return "no sign of miscalibration"
+
+
+def support(found: Findings) -> str:
+    """Give the interval of the accuracy, and compare the model with the best baseline by NLL."""
+    model, *others = found.scores
+    error = model.error
+    accuracy = between(Interval(1 - error.value, 1 - error.high, 1 - error.low), as_percent=True)
+    expected = f"Expected accuracy on new rows like these: {accuracy} (95 % confidence)."
+    if not others:
+        return expected
+    rival = min(others, key=lambda other: other.nll.value)
+    ours, theirs = number(model.nll.value), number(rival.nll.value)
+    if model.nll.value <= rival.nll.value:
+        return f"{expected} The negative log-likelihood is {ours}; the best baseline, {rival.name}, has {theirs}."
+    return f"{expected} The negative log-likelihood is {ours}; a baseline, {rival.name}, is better with {theirs}."
+
+
+# --- The page ---
 
 
 def page(findings: Findings) -> str:
-    """The whole page.
-
-    Args:
-        findings: what to show.
-    """
-    skip = el("a", "Skip to the report", href="#report", class_="skip")
-    main = el("main", *(draw(findings) for _, _, draw in SECTIONS), id="report")
-    layout = el("div", _header(findings), _contents(), main, _footer(findings), class_="layout")
+    """Write the findings as a complete HTML page."""
     script = _asset("report.js")
+    main = el("main", *(draw(findings) for _, _, draw in SECTIONS), id="report")
+    links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
+    contents = el("nav", el("ol", *links), aria_label="Contents")
+    footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
+    layout = el("div", _header(findings), contents, main, footer, class_="layout")
+    skip = el("a", "Skip to the report", href="#report", class_="skip")
     body = el("body", skip, layout, el("script", script))
     return "<!doctype html>\n" + el("html", _head(findings, script), body, lang="en") + "\n"
 
@@ -57,50 +158,40 @@ def _head(findings: Findings, script: Markup) -> Markup:
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("title", f"{findings.title} – report"),
         el("link", rel="icon", href="data:,"),
-        el("style", _asset("report.css")),
-        el("style", _asset("dark.css"), id="dark", media=DARK),
+        el("style", Markup(f"{css_variables('light')}\n{_asset('report.css')}")),
+        el("style", Markup(css_variables("dark")), id="dark", media=DARK),
     )
 
 
 def _policy(script: Markup) -> str:
-    """Nothing may be fetched, and no other script may run than the one we wrote."""
+    """Nothing is fetched, and no script runs but our own."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
             "base-uri 'none'; form-action 'none'")  # fmt: skip
 
 
 def _header(findings: Findings) -> Markup:
-    facts = [many(findings.n_rows, "row"), many(len(findings.classes), "class", "classes"), findings.made]
-    button = el("button", "Dark", type="button", id="theme", hidden=True)
+    facts = [counted(findings.n_rows, "row"), counted(len(findings.classes), "class"), findings.created]
+    button = el("button", "Dark theme", type="button", id="theme", hidden=True)
     return el(
         "header",
         el("div", el("p", "Model report", class_="kicker"), button, class_="bar"),
         el("h1", findings.title),
         el("p", join(el("span", fact) for fact in facts), class_="facts"),
-        el("p", verdict(findings), ".", class_="verdict"),
+        el("p", headline(findings), ".", class_="verdict"),
         el("p", support(findings), class_="support"),
         _alert(findings),
     )
 
 
 def _alert(findings: Findings) -> Markup | None:
-    """The first warning, for a headline alone may please too much."""
+    """The first warning, so that a good headline does not hide it."""
     warnings = [advice.what for advice in findings.advice if advice.level == "warning"]
     if not warnings:
         return None
-    more = f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do about it"
+    more = f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do"
     return el("p", el("strong", "Warning: "), prose(warnings[0]), " ", el("a", more, href="#advice"), class_="alert")
 
 
-def _contents() -> Markup:
-    links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
-    return el("nav", el("ol", *links), aria_label="Contents")
-
-
-def _footer(findings: Findings) -> Markup:
-    return el("footer", el("p", f"Made {findings.made}. The page holds all that it shows; nothing is fetched."))
-
-
 def _asset(name: str) -> Markup:
-    """A file of the package, as it is."""
     return Markup(files("cavity.report").joinpath("assets", name).read_text(encoding="utf-8"))

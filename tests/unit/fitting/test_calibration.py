@@ -3,7 +3,6 @@
 import pickle
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from cavity.fitting.rows import TrainingRows, draw_seed, merge_equal_rows
 from cavity.fitting.settings import FOLDS, LARGEST_FRACTION
 from cavity.gp import probabilities as predict
 from cavity.inference.vi import EPSILON
-from cavity.metrics import bins_of, by_confidence
 from cavity.training import TrainingError
 
 # --- Folds ---
@@ -174,33 +172,6 @@ def test_held_out_rows_are_described_by_the_model(fitted):
         np.testing.assert_array_equal(part.mT, expected)
     assert (found.y.tolist(), found.epsilon) == (y[:20].tolist(), 0.0)
     np.testing.assert_array_equal(found.weight, weight)
-
-
-# --- Bins ---
-
-
-@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
-def test_every_row_is_in_one_bin_and_confidence_rises(strategy):
-    confidence = np.random.default_rng(0).beta(4, 1, 103)
-    bins = bins_of(confidence, 10, strategy)
-    assert sorted(np.concatenate(bins)) == list(range(103))
-    ends = [(confidence[places].min(), confidence[places].max()) for places in bins]
-    assert all(before[1] <= after[0] for before, after in pairwise(ends))
-
-
-def test_bins_hold_equally_many_rows_or_have_one_width():
-    confidence = np.random.default_rng(0).beta(4, 1, 103)
-    assert {len(places) for places in bins_of(confidence, 10)} == {10, 11}
-    for places in bins_of(confidence, 4, "uniform"):
-        assert len(set((4 * confidence[places]).astype(int))) == 1
-
-
-def test_the_ends_of_the_scale_have_bins_and_empty_ones_are_left_out():
-    assert [places.tolist() for places in bins_of(np.array([1.0, 0.0]), 5, "uniform")] == [[1], [0]]
-    assert [len(places) for places in bins_of(np.array([0.5, 0.5]), 5)] == [1, 1]
-    assert bins_of(np.array([]), 5) == []
-    with pytest.raises(ValueError, match="strategy='wide'"):
-        bins_of(np.array([0.5]), 5, "wide")
 
 
 # --- The classifier ---
@@ -453,9 +424,3 @@ def test_the_paper_knows_no_calibration(rows):
 def test_where_every_row_is_the_only_one_of_its_class_none_is_held_out():
     X, y = np.arange(12.0)[:, None], np.arange(12)
     assert classifier(batch_size=5, max_epochs=2).fit(X, y).sharpness_ == 1.0
-
-
-def test_equal_confidences_are_mixed_and_none_is_lost():
-    order = by_confidence(np.ones(100))
-    assert sorted(order) == list(range(100))
-    assert (np.diff(order) != 1).any()

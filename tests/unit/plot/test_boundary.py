@@ -13,7 +13,7 @@ from cavity import GPClassifier
 from cavity.gp.probabilities import Uncertainty
 from cavity.plot import BoundaryDisplay
 from cavity.plot.boundary import COARSE, FULL, PALEST
-from cavity.plot.style import look
+from cavity.plot.style import nth_style
 
 
 class Rule:
@@ -80,7 +80,7 @@ def test_the_color_is_that_of_the_class_and_paler_where_it_is_less_sure(ax):
     image = np.asarray(display.surface_.get_array())
     for k, column in ((0, 0), (2, -1)):
         sure = (display.proba[0, column, k] - 1 / 3) / (2 / 3)
-        expected = 1 - (PALEST + (FULL - PALEST) * sure) * (1 - np.array(to_rgb(look(k).color)))
+        expected = 1 - (PALEST + (FULL - PALEST) * sure) * (1 - np.array(to_rgb(nth_style(k).color)))
         np.testing.assert_allclose(image[0, column], expected)
     assert (image[0, 15].sum() > image[0, [0, -1]].sum(-1)).all()
 
@@ -103,7 +103,7 @@ def test_rows_without_labels_or_none_at_all(ax):
 
 
 def test_more_features_need_two_names(ax):
-    with pytest.raises(ValueError, match=r"X has 3 features; name two of them.*features=\('feature 0', 'feature 1'\)"):
+    with pytest.raises(ValueError, match=r"must name two of the 3 features.*features=\('x0', 'x1'\)"):
         draw(ax, rows=X)
 
 
@@ -113,7 +113,7 @@ def test_the_others_are_held_at_their_median(ax):
     assert set(asked[:, 1]) == {np.median(X[:, 1])}
     assert (asked[:, 2].min(), asked[:, 0].max()) == (display.plane.axes[0][0], display.plane.axes[1][-1])
     np.testing.assert_array_equal(display.plane.shown, X[:, [2, 0]])
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 2", "feature 0")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x2", "x0")
     assert ax.get_title(loc="left") == "other features at their median"
     assert display.rows_[0].get_alpha() < 1
 
@@ -122,9 +122,9 @@ def test_the_others_are_held_at_their_median(ax):
     ("fixed", "value", "note"),
     [
         ("mean", X[:, 2].mean(), "other features at their mean"),
-        ({2: 7}, 7.0, "feature 2 = 7"),
-        ({"feature 2": 7}, 7.0, "feature 2 = 7"),
-        ([0, 0, 7], 7.0, "other features held at given values"),
+        ({2: 7}, 7.0, "x2 = 7"),
+        ({"x2": 7}, 7.0, "x2 = 7"),
+        ([0, 0, 7], 7.0, "other features at given values"),
         ({}, np.median(X[:, 2]), "others at median"),
     ],
 )
@@ -217,18 +217,18 @@ def test_without_axes_it_opens_a_figure():
     ("changes", "message"),
     [
         ({"shade": "dark"}, "shade='dark'"),
-        ({"labels": Y[:5]}, r"y has shape \(5,\); \(40,\) is needed"),
-        ({"labels": np.where(Y == "left", "up", Y)}, "y holds the label .*'up'"),
+        ({"labels": Y[:5]}, r"`y` must have shape \(40,\), .* got \(5,\)"),
+        ({"labels": np.where(Y == "left", "up", Y)}, "`y` must contain only labels .* got .*'up'"),
         ({"resolution": 1}, "resolution=1"),
-        ({"rows": X[:, :1]}, r"X has shape \(40, 1\); rows with two features"),
-        ({"rows": X[:0, :2]}, r"X has shape \(0, 2\)"),
-        ({"rows": np.where(X[:, :2] > 1, np.nan, 0.0)}, "X holds missing or infinite values"),
+        ({"rows": X[:, :1]}, r"at least two features, got \(40, 1\)"),
+        ({"rows": X[:0, :2]}, r"at least two features, got \(0, 2\)"),
+        ({"rows": np.where(X[:, :2] > 1, np.nan, 0.0)}, "`X` must be finite, got missing or infinite values"),
         ({"features": (0, 0)}, r"features=\(0, 0\)"),
         ({"features": (0,)}, r"features=\(0,\)"),
-        ({"features": (0, 2)}, "the feature 2 is not among the numbers 0 to 1"),
-        ({"features": ("u", "feature 1")}, "the feature 'u' is not among"),
+        ({"features": (0, 2)}, "The feature 2 must be an index from 0 to 1"),
+        ({"features": ("u", "x1")}, "The feature 'u' must be one of"),
         ({"fixed": "mode"}, "fixed='mode'"),
-        ({"fixed": [1.0]}, r"fixed has shape \(1,\); \(2,\) is needed"),
+        ({"fixed": [1.0]}, r"`fixed` must have shape \(2,\), .* got \(1,\)"),
     ],
 )
 def test_what_cannot_be_drawn_is_named(ax, changes, message):

@@ -8,7 +8,7 @@ import pytest
 from cavity import GPClassifier
 from cavity.datasets import make_waveform
 from cavity.plot import HistoryDisplay
-from cavity.plot.history import EVENTS_TOLD, LONGEST
+from cavity.plot.history import MAX_EVENTS, MAX_LETTERS
 
 
 def record(epoch, objective, event=None):
@@ -46,16 +46,16 @@ def test_the_same_event_is_told_once(ax):
 
 
 def test_many_events_are_marked_but_not_all_told(ax):
-    events = [record(i, -1.0, f"event {i}") for i in range(1, EVENTS_TOLD + 4)]
+    events = [record(i, -1.0, f"event {i}") for i in range(1, MAX_EVENTS + 4)]
     display = HistoryDisplay(events).plot(ax)
-    assert len(display.events_) == EVENTS_TOLD + 1
+    assert len(display.events_) == MAX_EVENTS + 1
     assert display.events_[-1].get_label() == "3 other events"
     assert sum(len(mark.get_offsets()) for mark in display.events_) == len(events)
 
 
 def test_long_events_are_cut(ax):
     display = HistoryDisplay([record(1, -1.0, "a" * 200)]).plot(ax)
-    assert display.events_[0].get_label() == "a" * (LONGEST - 1) + "…"
+    assert display.events_[0].get_label() == "a" * (MAX_LETTERS - 1) + "…"
 
 
 def test_no_events_and_no_name_need_no_legend(ax):
@@ -100,7 +100,7 @@ def test_epochs_are_whole_numbers_on_any_axes(ax):
 def test_other_arguments_are_named(ax):
     with pytest.raises(ValueError, match="by='hour'"):
         HistoryDisplay(RECORDS).plot(ax, by="hour")
-    with pytest.raises(TypeError, match="SimpleNamespace has no history_"):
+    with pytest.raises(TypeError, match="got SimpleNamespace without history_"):
         HistoryDisplay.from_estimator(SimpleNamespace())
 
 

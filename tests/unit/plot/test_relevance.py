@@ -50,7 +50,7 @@ def test_a_shared_kernel_has_bars_alone(ax):
     np.testing.assert_allclose([bar.get_width() for bar in display.bars_], [0.5, 0.25])
     assert not display.dots_
     assert ax.get_legend() is None
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["feature 0", "feature 1"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x0", "x1"]
 
 
 def test_a_heat_map_has_features_by_classes(ax):
@@ -89,7 +89,7 @@ def test_of_several_parts_the_slopes_add_up(ax):
 
 
 def test_a_kernel_without_lengthscales_is_refused():
-    with pytest.raises(ValueError, match="no part with length-scales"):
+    with pytest.raises(ValueError, match="must have length-scales"):
         RelevanceDisplay.from_estimator(known(Constant()))
 
 
@@ -104,7 +104,7 @@ def test_of_a_fit_on_a_frame(ax):
 
 def test_of_a_pipeline_the_last_step_is_asked_for(ax):
     pipeline = make_pipeline(StandardScaler(), GPClassifier())
-    with pytest.raises(TypeError, match=r"Pipeline has no kernel_.*pipeline\[-1\]"):
+    with pytest.raises(TypeError, match=r"got Pipeline without kernel_.*pipeline\[-1\]"):
         RelevanceDisplay.from_estimator(pipeline, ax=ax)
 
 
@@ -115,5 +115,5 @@ def test_what_cannot_be_drawn_is_named(changes):
 
 
 def test_shapes_must_fit():
-    with pytest.raises(ValueError, match=r"relevance has shape \(2, 4\); \(1 or 3, 4\) is needed"):
+    with pytest.raises(ValueError, match=r"`relevance` must have shape \(1, 4\) or \(3, 4\), got \(2, 4\)"):
         RelevanceDisplay(RELEVANCE, classes=[0, 1, 2], feature_names=NAMES)

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
+from cavity.metrics import calibration_error
 from cavity.plot import ReliabilityDisplay
 from cavity.plot.reliability import STRIP
-from cavity.report import calibration_error
 
 CLASSES = np.array(["a", "b", "c"])
 Y = ["a", "b", "c", "a", "a"]
@@ -145,12 +145,12 @@ def test_without_axes_it_opens_a_figure_and_can_be_drawn_again():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"proba": P[:4]}, r"proba has shape \(4, 3\); \(5, 3\) is needed"),
-        ({"proba": P[:, :2]}, r"proba has shape \(5, 2\)"),
-        ({"proba": P[:, 0]}, r"proba has shape \(5,\)"),
-        ({"proba": np.log(P + 0.01)}, "probabilities are needed"),
-        ({"proba": np.where(P > 0.5, np.nan, P)}, "probabilities are needed"),
-        ({"y": ["a", "b", "q", "a", "a"]}, "y holds the label .*'q'"),
+        ({"proba": P[:4]}, r"`proba` must have shape \(5, 3\), .* got \(4, 3\)"),
+        ({"proba": P[:, :2]}, r"`proba` must have shape .* got \(5, 2\)"),
+        ({"proba": P[:, 0]}, r"`proba` must have shape .* got \(5,\)"),
+        ({"proba": np.log(P + 0.01)}, "must hold probabilities"),
+        ({"proba": np.where(P > 0.5, np.nan, P)}, "must hold probabilities"),
+        ({"y": ["a", "b", "q", "a", "a"]}, "`y` must contain only labels .* got .*'q'"),
         ({"n_bins": 0}, "n_bins=0"),
         ({"strategy": "wide"}, "strategy='wide'"),
     ],

@@ -10,12 +10,14 @@ import pytest
 from sklearn.svm import SVC
 
 from cavity.plot import style
+from cavity.report.features import feature_names
+from cavity.report.palette import COLORS
 
 
 def test_the_first_looks_are_all_different():
-    looks = [style.look(i) for i in range(4 * len(style.COLORS))]
+    looks = [style.nth_style(i) for i in range(4 * len(COLORS))]
     assert len(set(looks)) == len(looks)
-    assert len({found.color for found in looks[: len(style.COLORS)]}) == len(style.COLORS)
+    assert len({found.color for found in looks[: len(COLORS)]}) == len(COLORS)
 
 
 def test_axes_given_are_used(ax, no_new_figure):
@@ -46,13 +48,13 @@ def test_matplotlib_is_imported_only_where_something_is_drawn(path):
 
 def test_names_are_those_given_then_those_of_the_fit_then_numbers():
     clf = SimpleNamespace(feature_names_in_=np.array(["a", "b"], dtype=object))
-    assert style.names_of(clf, 2, ["x", 3]).tolist() == ["x", "3"]
-    assert style.names_of(clf, 2).tolist() == ["a", "b"]
-    assert style.names_of(object(), 2).tolist() == ["feature 0", "feature 1"]
-    with pytest.raises(ValueError, match="feature_names has 2 names; 3 are needed"):
-        style.names_of(clf, 3)
+    assert feature_names(clf, 2, ["x", 3]) == ["x", "3"]
+    assert feature_names(clf, 2) == ["a", "b"]
+    assert feature_names(object(), 2) == ["x0", "x1"]
+    with pytest.raises(ValueError, match="`feature_names` must have 3 names, one for each feature, got 2"):
+        feature_names(clf, 3)
 
 
 def test_a_classifier_without_probabilities_is_refused():
-    with pytest.raises(TypeError, match="no predict_proba"):
+    with pytest.raises(TypeError, match="with predict_proba"):
         style.probabilities(SVC().fit([[0.0], [1.0]], [0, 1]), [[0.0]])

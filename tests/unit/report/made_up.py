@@ -4,17 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.report.findings import (
-    Advice,
-    Course,
-    Findings,
-    Interval,
-    Map,
-    Relevance,
-    Reliability,
-    ScoreLine,
-    UnsureRow,
-)
+from cavity.metrics import CalibrationCheck, Interval, ReliabilityCurve, ScoreIntervals
+from cavity.report.findings import Advice, Findings, Map, Relevance, TrainingCurve, TrainingEvent, UncertainRow
 
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -39,11 +30,12 @@ def digits(n_rows=450, n_classes=10, n_features=64, seed=0, bins=15):
     aleatoric = total * rng.uniform(0.02, 0.4, n_rows)
     return Findings(
         title="Handwritten digits",
-        made="2026-01-02 03:04 UTC, cavity 0.1.0",
+        created="2026-01-02 03:04 UTC, cavity 0.1.0",
         n_rows=n_rows,
         classes=classes,
         counts=np.bincount(y, minlength=n_classes),
         scores=_scores(n_rows, 1 - (guess == y).mean()),
+        calibration=CalibrationCheck(0.011, 0.019, 0.96, float((guess == y).mean()), None),
         reliability=[_reliability(None, p.max(1), guess == y)]
         + [_reliability(label, p[:, k], y == k, bins) for k, label in enumerate(classes)],
         confusion=np.bincount(n_classes * y + guess, minlength=n_classes**2).reshape(n_classes, n_classes),
@@ -53,8 +45,8 @@ def digits(n_rows=450, n_classes=10, n_features=64, seed=0, bins=15):
         epistemic=total - aleatoric,
         is_right=guess == y,
         row_names=[str(i) for i in range(n_rows)],
-        unsure=_unsure(p, y, classes, total, aleatoric),
-        course=_course(rng),
+        uncertain=_uncertain(p, y, classes, total, aleatoric),
+        training=_training(rng),
         map=_map(rng, y, guess == y, n_classes),
         advice=_advice(),
         about=[("Method", "stochastic expectation propagation"), ("max_epochs=", "60"), ("Kernel", "RBF")],
@@ -81,10 +73,10 @@ def hostile():
     return replace(
         found,
         title=HOSTILE[0] + HOSTILE[6],
-        made=HOSTILE[3],
+        created=HOSTILE[3],
         scores=[line._replace(name=HOSTILE[i], note=HOSTILE[i + 1]) for i, line in enumerate(found.scores)],
         relevance=found.relevance._replace(features=features),
-        course=found.course._replace(events=[(3, HOSTILE[0]), (4, HOSTILE[7])]),
+        training=found.training._replace(events=[TrainingEvent(3, HOSTILE[0]), TrainingEvent(4, HOSTILE[7])]),
         map=found.map._replace(axes=(HOSTILE[7], HOSTILE[0])),
         advice=[Advice("warning", HOSTILE[1], HOSTILE[7]), Advice("unheard of", HOSTILE[5], "")],
         about=[(HOSTILE[i], HOSTILE[-i]) for i in range(len(HOSTILE))],
@@ -99,10 +91,10 @@ def bare():
         scores=small().scores[:1],
         relevance=None,
         map=None,
-        unsure=[],
+        uncertain=[],
         advice=[],
         about=[],
-        course=Course(none, nothing, nothing, []),
+        training=TrainingCurve(none, nothing, nothing, []),
     )
 
 
@@ -112,9 +104,9 @@ def renamed(found, names):
     return replace(
         found,
         classes=names,
-        reliability=[found.reliability[0]] + [r._replace(label=new[r.label]) for r in found.reliability[1:]],
+        reliability=[found.reliability[0]] + [r._replace(name=new[r.name]) for r in found.reliability[1:]],
         relevance=found.relevance._replace(classes=names),
-        unsure=[r._replace(truth=new[r.truth], top=[(new[c], p) for c, p in r.top]) for r in found.unsure],
+        uncertain=[r._replace(truth=new[r.truth], top=[(new[c], p) for c, p in r.top]) for r in found.uncertain],
     )
 
 
@@ -137,12 +129,14 @@ def _reliability(label, confidence, is_so, bins=15):
         2 * np.sqrt(is_ * (1 - is_) / count + 1 / count**2) / (1 + 4 / count),
     )
     low, high = np.clip(middle - half, 0, is_), np.clip(middle + half, is_, 1)
-    return Reliability(label, said, is_, low, high, count, float((count * abs(said - is_)).sum() / count.sum()))
+    spread = np.histogram(confidence, bins=bins, range=(0.0, 1.0))[0]
+    ece = float((count * abs(said - is_)).sum() / count.sum())
+    return ReliabilityCurve(label, said, is_, low, high, count, ece, spread)
 
 
 def _scores(n_rows, error):
     def line(name, e, nll, brier, ece, note=""):
-        return ScoreLine(
+        return ScoreIntervals(
             name, _around(e, n_rows), _around(nll, n_rows), _around(brier, n_rows), Interval(ece, 0.0, 1.5 * ece), note
         )
 
@@ -165,20 +159,23 @@ def _relevance(rng, classes, n_features):
     return Relevance([f"pixel {d // 8},{d % 8}" for d in range(n_features)], classes, values)
 
 
-def _unsure(p, y, classes, total, aleatoric, most=20):
+def _uncertain(p, y, classes, total, aleatoric, most=20):
     rows = np.argsort(-total, kind="stable")[:most].tolist()
     best = np.argsort(-p, axis=1, kind="stable")[:, :3]
     top = [[(classes[k], float(p[i, k])) for k in best[i]] for i in rows]
     parts = np.column_stack([total, aleatoric, total - aleatoric]).tolist()
-    why = "unlike the training rows: collect and label more like it"
-    return [UnsureRow(i, classes[y[i]], said, *parts[i], why) for i, said in zip(rows, top, strict=True)]
+    why = "unlike the training rows: collect and label similar rows"
+    return [UncertainRow(i, classes[y[i]], said, *parts[i], why) for i, said in zip(rows, top, strict=True)]
 
 
-def _course(rng, epochs=80):
+def _training(rng, epochs=80):
     epoch = np.arange(1, epochs + 1)
     objective = -370.0 - 460.0 * np.exp(-epoch / 6.0) + rng.standard_normal(epochs)
-    return Course(
-        epoch, np.cumsum(rng.uniform(0.08, 0.12, epochs)), objective, [(12, "step made smaller"), (80, "settled")]
+    return TrainingCurve(
+        epoch,
+        np.cumsum(rng.uniform(0.08, 0.12, epochs)),
+        objective,
+        [TrainingEvent(12, "step made smaller"), TrainingEvent(80, "settled")],
     )
 
 
@@ -193,7 +190,9 @@ def _map(rng, y, is_right, n_classes):
 
 def _advice():
     return [
-        Advice("good", "The probabilities are calibrated within the noise.", "They can be used as they are."),
-        Advice("warning", "Class 7 comes more often than its probabilities say.", "Fit again with rows like these."),
-        Advice("note", "Three features are the same in every row.", "Leave them out."),
+        Advice("good", "No sign of miscalibration.", "No action needed."),
+        Advice(
+            "warning", "Class 7 is more frequent than its probabilities predict.", "Fit again with rows like these."
+        ),
+        Advice("note", "Three features are constant.", "Remove them."),
     ]

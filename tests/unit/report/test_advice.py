@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from cavity.gp.probabilities import Uncertainty
-from cavity.report.about import about
-from cavity.report.advice import LEVELS, advice
+from cavity.metrics import check_calibration, score_intervals
+from cavity.report.advice import LEVELS, Evidence, give_advice
+from cavity.report.analysis import describe_model
 from cavity.report.baselines import FREQUENCIES, Baseline
-from cavity.report.course import course
-from cavity.report.evidence import Evidence, counted, listed
-from cavity.report.intervals import by_chance, score_line
+from cavity.report.findings import training_curve
 
 N = 2000
 RNG = np.random.default_rng(0)
@@ -33,16 +32,16 @@ def evidence(p=P, y=Y, rivals=(FLAT,), clf=None, **more):
     log_p = np.log(p)
     rivals = [Baseline(name, log_p_of[: len(y)], note) for name, log_p_of, note in rivals]
     nothing = Uncertainty(np.zeros(len(y)), np.zeros(len(y)), np.zeros(len(y)))
-    usual = {"n_given": len(y), "entropy": nothing, "course": course([]), "is_training": False, "n_known": 0}
+    usual = {"n_given": len(y), "entropy": nothing, "training": training_curve([]), "is_training": False, "n_known": 0}
     return Evidence(
         clf=clf or model(),
         classes=["ash", "birch", "cedar"],
         features=["u", "v"],
         y=y,
         log_p=log_p,
-        scores=[score_line(b.name, y, b.log_p) for b in (Baseline("this model", log_p, ""), *rivals)],
+        scores=[score_intervals(b.name, y, b.log_p) for b in (Baseline("this model", log_p, ""), *rivals)],
         baselines=rivals,
-        chance=by_chance(p.max(1)),
+        calibration=check_calibration(y, log_p),
         is_constant=np.zeros(2, dtype=bool),
         **(usual | more),
     )
@@ -53,12 +52,12 @@ USUAL = evidence()
 
 def said(e, start):
     """The pieces of advice that begin so."""
-    return [piece for piece in advice(e) if piece.what.startswith(start)]
+    return [piece for piece in give_advice(e) if piece.what.startswith(start)]
 
 
 def one(e, part, level):
     """The one piece that says so."""
-    (found,) = [piece for piece in advice(e) if part in piece.what]
+    (found,) = [piece for piece in give_advice(e) if part in piece.what]
     assert found.level == level
     assert found.what.endswith(".")
     assert found.remedy.endswith(".")
@@ -67,62 +66,62 @@ def one(e, part, level):
 
 def history(objectives, *events):
     records = [{"epoch": i, "objective": v, "seconds": 1.0, "event": None} for i, v in enumerate(objectives)]
-    return course([*records, *({"epoch": 9, "objective": None} | event for event in events)])
+    return training_curve([*records, *({"epoch": 9, "objective": None} | event for event in events)])
 
 
 def test_where_all_is_well_it_is_said():
-    found = advice(USUAL)
+    found = give_advice(USUAL)
     assert [piece.level for piece in found] == ["note", "good", "good"]
-    assert "with 95 % confidence or more" in found[0].what
-    assert "calibrated within the noise" in found[1].what
-    assert found[2].what == "Better probabilities (NLL) than logistic regression."
+    assert "with a confidence of at least 95 %" in found[0].what
+    assert found[1].what.startswith("No sign of miscalibration. The calibration error is 0.0")
+    assert found[2].what == "The probabilities (NLL) are better than those of logistic regression."
 
 
 def test_the_worst_comes_first():
-    e = replace(USUAL, course=history(np.arange(30.0), {"event": "stopped"}), n_given=10**6)
-    levels = [piece.level for piece in advice(e)]
+    e = replace(USUAL, training=history(np.arange(30.0), {"event": "stopped"}), n_given=10**6)
+    levels = [piece.level for piece in give_advice(e)]
     assert levels == sorted(levels, key=LEVELS.index)
     assert set(levels) == set(LEVELS)
 
 
 def test_training_rows_get_a_warning_and_no_praise():
     e = replace(USUAL, is_training=True)
-    assert "train_test_split" in one(e, "the rows that the model learned from", "warning").remedy
-    assert not any(piece.level == "good" for piece in advice(e))
+    assert "train_test_split" in one(e, "The model was trained on these rows", "warning").remedy
+    assert not any(piece.level == "good" for piece in give_advice(e))
 
 
 @pytest.mark.parametrize(("known", "level"), [(3, "note"), (N // 2, "warning")])
 def test_rows_that_are_among_the_training_rows_are_counted(known, level):
-    found = one(replace(USUAL, n_known=known), "are also among the training rows", level)
+    found = one(replace(USUAL, n_known=known), "are also in the training data", level)
     assert found.what.startswith(f"{known:,} rows of 2,000")
 
 
 def test_a_sample_is_owned_up_to():
     assert one(replace(USUAL, n_given=123_456), "random sample", "note").what == (
-        "A random sample of 2,000 of the 123,456 rows was looked at."
+        "This report is based on a random sample of 2,000 of the 123,456 rows."
     )
 
 
 def test_few_rows_and_few_of_a_class():
-    one(evidence(P[:60], Y[:60]), "There are 60 rows only", "note")
+    one(evidence(P[:60], Y[:60]), "The report has only 60 rows", "note")
     y = np.where(Y == 2, 0, Y)
     y[:4] = 2
-    one(evidence(y=y), "Fewer than 10 rows are of cedar", "note")
+    one(evidence(y=y), "Fewer than 10 rows have the label cedar", "note")
     e = replace(USUAL, clf=model(training_={"class_counts": [300, 3, 4]}))
     one(e, "fewer than 10 rows of birch and cedar", "warning")
 
 
 def test_lopsided_classes_unless_they_are_weighted():
     counts = {"class_counts": [900, 40, 300]}
-    found = one(replace(USUAL, clf=model(training_=counts)), "lopsided", "note")
+    found = one(replace(USUAL, clf=model(training_=counts)), "imbalanced", "note")
     assert "900 rows of ash, 40 of birch" in found.what
     assert "class_weight='balanced'" in found.remedy
-    assert not said(replace(USUAL, clf=model(training_=counts, class_weight="balanced")), "The classes are lopsided")
+    assert not said(replace(USUAL, clf=model(training_=counts, class_weight="balanced")), "The classes are imbalanced")
 
 
 def test_a_class_that_is_never_predicted():
     p = np.column_stack([P[:, 0] + P[:, 1] - 1e-3, np.full(N, 1e-3), P[:, 2]])
-    assert one(evidence(p), "Never predicted", "warning").what.endswith("bear the label: birch.")
+    assert one(evidence(p), "birch is never predicted", "warning").what.endswith("rows have this label.")
 
 
 @pytest.mark.parametrize(("far", "is_said"), [(N // 10, True), (5, False)])
@@ -134,43 +133,45 @@ def test_rows_far_from_the_training_rows(far, is_said):
 
 def test_features_that_are_always_the_same():
     e = replace(USUAL, is_constant=np.array([False, True]))
-    one(e, "1 feature is the same in every row: v.", "note")
+    one(e, "1 feature is constant: v.", "note")
 
 
 @pytest.mark.parametrize(
     ("power", "how", "settings", "remedy"),
     [
-        (3.0, "over-confident", {"calibrate": False}, "calibrate=True"),
-        (3.0, "over-confident", {"method_": "vi"}, "method='ep'"),
-        (3.0, "over-confident", {}, "like the training rows"),
-        (0.4, "under-confident", {}, "n_inducing"),
+        (3.0, "overconfident", {"calibrate": False}, "calibrate=True"),
+        (3.0, "overconfident", {"method_": "vi"}, "method='ep'"),
+        (3.0, "overconfident", {}, "similar to the training rows"),
+        (0.4, "underconfident", {}, "n_inducing"),
     ],
 )
 def test_probabilities_that_are_too_sharp_or_too_flat(power, how, settings, remedy):
     p = P**power / (P**power).sum(1, keepdims=True)
     found = one(evidence(p, clf=model(**settings)), how, "warning")
     assert remedy in found.remedy
-    assert not said(evidence(p), "The probabilities are calibrated")
+    assert not said(evidence(p), "No sign of miscalibration")
 
 
 def test_too_high_here_and_too_low_there():
     """Right in 75 %, and 75 % sure on average: but sure of the half that is not."""
     p = np.where((np.arange(N) % 2)[:, None] == 0, [0.55, 0.40, 0.05], [0.95, 0.04, 0.01])
     y = np.where(np.arange(N) % 2 == 0, 0, np.arange(N) // 2 % 2)
-    one(evidence(p, y), "right on average, but too high in some rows", "warning")
+    one(evidence(p, y), "correct on average, but too high in some rows", "warning")
 
 
 def test_with_few_rows_nothing_is_said_of_calibration():
     p = np.tile([0.5, 0.3, 0.2], (12, 1))
-    one(evidence(p, np.arange(12) % 2), "Nothing can be said of calibration", "note")
+    one(evidence(p, np.arange(12) % 2), "too few rows to judge calibration", "note")
 
 
 def test_a_class_that_comes_more_often_than_it_should():
     y = np.where((Y == 0) & (np.arange(N) % 2 == 0), 1, Y)
-    found = [piece.what for piece in advice(evidence(y=y)) if "often than its probabilities say" in piece.what]
-    assert found[0].startswith("ash comes less often")
-    assert found[1].startswith("birch comes more often")
-    assert not [piece for piece in advice(USUAL) if "often than its probabilities say" in piece.what]
+    found = [
+        piece.what for piece in give_advice(evidence(y=y)) if "frequent than its probabilities predict" in piece.what
+    ]
+    assert found[0].startswith("ash is less frequent")
+    assert found[1].startswith("birch is more frequent")
+    assert not [piece for piece in give_advice(USUAL) if "frequent than its probabilities predict" in piece.what]
 
 
 def test_a_better_baseline_is_a_warning_with_what_to_try():
@@ -197,14 +198,14 @@ def test_a_model_no_better_than_frequencies_has_learned_nothing():
 def test_equal_within_chance_is_said_and_what_folds_mean():
     other = np.log(np.clip(P + RNG.normal(0, 1e-3, P.shape), 1e-3, None))
     e = evidence(rivals=[Baseline("logistic regression", other, "")], n_known=None)
-    assert "give `train`" in one(e, "No better than logistic regression by more than chance", "note").what
+    assert "pass `train`" in one(e, "not significantly better than logistic regression", "note").what
 
 
 def test_an_impossible_label_of_a_baseline_counts_as_worse():
     impossible = np.log(P)
     impossible[0, Y[0]] = -np.inf
-    assert one(evidence(rivals=[Baseline("random forest", impossible, "")]), "Better probabilities", "good")
-    assert not said(evidence(rivals=[]), "Better")
+    assert one(evidence(rivals=[Baseline("random forest", impossible, "")]), "probabilities (NLL) are better", "good")
+    assert not said(evidence(rivals=[]), "The probabilities (NLL)")
 
 
 @pytest.mark.parametrize(
@@ -212,44 +213,44 @@ def test_an_impossible_label_of_a_baseline_counts_as_worse():
     [
         (
             {"event": "calibration_failed", "reason": "made to fail"},
-            "were not calibrated, since a fit of one fold failed (made to fail)",
+            "were not calibrated, because the fit of one fold failed (made to fail)",
             "warning",
         ),
-        ({"event": "stopped"}, "Training was stopped before its end, and nothing was calibrated.", "note"),
-        ({"event": "dtype_too_coarse", "dtype": "float32"}, "float32 was too coarse", "note"),
+        ({"event": "stopped"}, "Training was stopped early, and the probabilities were not calibrated.", "note"),
         (
-            {"event": "step_rejected", "reason": "no factor"},
-            "step back 1 time (last: step rejected: no factor)",
+            {"event": "dtype_too_coarse", "dtype": "float32"},
+            "float32 was not precise enough",
             "note",
         ),
-        ({"event": "evaluation_rejected", "reason": "no factor"}, "step back 1 time", "note"),
+        ({"event": "step_rejected", "reason": "no factor"}, "1 time (last: step rejected: no factor)", "note"),
+        ({"event": "evaluation_rejected", "reason": "no factor"}, "undid a step 1 time", "note"),
         ({"event": "checkpoint_skipped", "reason": "torn"}, "A damaged checkpoint was skipped (torn)", "note"),
-        ({"event": "calibration_stopped"}, "Training was stopped before its end, and nothing was calibrated.", "note"),
-        ({"event": "hyperparameters_kept", "batches": 1, "reason": "no factor"}, "Some batches could not move", "note"),
+        ({"event": "calibration_stopped"}, "Training was stopped early, and", "note"),
+        ({"event": "hyperparameters_kept", "batches": 1, "reason": "x"}, "Some batches could not update", "note"),
     ],
 )
 def test_events_of_training_are_explained(event, part, level):
-    one(replace(USUAL, course=history([], event)), part, level)
+    one(replace(USUAL, training=history([], event)), part, level)
 
 
 def test_many_steps_back_are_a_warning():
     one(
-        replace(USUAL, course=history([], *[{"event": "step_rejected", "reason": "x"}] * 9)),
-        "step back 9 times",
+        replace(USUAL, training=history([], *[{"event": "step_rejected", "reason": "x"}] * 9)),
+        "undid a step 9 times",
         "warning",
     )
 
 
 def test_training_that_had_not_settled():
-    e = replace(USUAL, course=history(np.arange(30.0)))
-    assert "max_epochs=200" in one(e, "had not settled after 100 epochs", "warning").remedy
-    assert "max_seconds=5" in one(replace(e, clf=model(max_seconds=5)), "had not settled", "warning").remedy
-    assert not said(replace(USUAL, course=history(-np.exp(-np.arange(90.0)))), "Training had not settled")
+    e = replace(USUAL, training=history(np.arange(30.0)))
+    assert "max_epochs=200" in one(e, "had not converged after 100 epochs", "warning").remedy
+    assert "max_seconds=5" in one(replace(e, clf=model(max_seconds=5)), "had not converged", "warning").remedy
+    assert not said(replace(USUAL, training=history(-np.exp(-np.arange(90.0)))), "Training had not converged")
 
 
 def test_almost_as_many_inducing_points_as_rows():
     e = replace(USUAL, clf=model(training_={"class_counts": [50, 50, 50]}))
-    assert "n_inducing=50" in one(e, "100 inducing points of each class for 150 training rows", "note").remedy
+    assert "n_inducing=50" in one(e, "100 inducing points per class for 150 training rows", "note").remedy
 
 
 @pytest.mark.parametrize(
@@ -261,15 +262,8 @@ def test_much_left_to_calibration(sharpness, part):
 
 def test_a_model_of_which_nothing_is_known_gets_advice_all_the_same():
     e = replace(USUAL, clf=SimpleNamespace())
-    assert [piece.level for piece in advice(e)] == ["note", "good", "good"]
-    assert dict(about(e))["Rows of this report"] == "2,000"
-
-
-def test_lists_and_numbers_as_people_write_them():
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b"]) == "a and b"
-    assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
-    assert counted(0, "row") == "0 rows"
+    assert [piece.level for piece in give_advice(e)] == ["note", "good", "good"]
+    assert dict(describe_model(e))["Rows in this report"] == "2,000"
 
 
 def test_only_what_a_baseline_does_better_is_said():

@@ -9,10 +9,11 @@ from sklearn.preprocessing import StandardScaler
 
 from cavity.metrics import scores
 from cavity.report import baselines as module
-from cavity.report.baselines import Rows, baselines
+from cavity.report.baselines import fit_baselines
+from cavity.report.features import LabeledData
 
 X, Y = load_iris(return_X_y=True)
-TEST, TRAIN = Rows(X[::2], Y[::2]), Rows(X[1::2], Y[1::2])
+TEST, TRAIN = LabeledData(X[::2], Y[::2]), LabeledData(X[1::2], Y[1::2])
 NAMES = ["class frequencies", "logistic regression", "random forest"]
 
 
@@ -22,7 +23,7 @@ def _small_forests(monkeypatch):
 
 
 def test_they_learn_from_the_training_rows():
-    found = baselines(TEST, TRAIN, 3)
+    found = fit_baselines(TEST, TRAIN, 3)
     assert [b.name for b in found] == NAMES
     assert [b.note for b in found] == ["", "", ""]
     frequencies, logistic, forest = found
@@ -35,7 +36,9 @@ def test_they_learn_from_the_training_rows():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_sum_to_one(n_classes):
     keep, learn = TEST.y < n_classes, TRAIN.y < n_classes
-    for found in baselines(Rows(TEST.X[keep], TEST.y[keep]), Rows(TRAIN.X[learn], TRAIN.y[learn]), n_classes):
+    for found in fit_baselines(
+        LabeledData(TEST.X[keep], TEST.y[keep]), LabeledData(TRAIN.X[learn], TRAIN.y[learn]), n_classes
+    ):
         np.testing.assert_allclose(np.exp(found.log_p).sum(1), 1.0)
 
 
@@ -49,31 +52,31 @@ def test_without_training_rows_they_learn_in_folds(monkeypatch):
         return np.zeros((len(X_new), n_classes))
 
     monkeypatch.setattr(module, "LEARNERS", {"watched": watched})
-    rows = Rows(np.arange(30.0)[:, None], np.repeat([0, 1, 2], 10))
-    (found,) = baselines(rows, None, 3)
+    rows = LabeledData(np.arange(30.0)[:, None], np.repeat([0, 1, 2], 10))
+    (found,) = fit_baselines(rows, None, 3)
     assert seen == [([8, 8, 8], 6)] * 5
-    assert found.note == "learned from these rows in five folds, each time from 24 others"
+    assert found.note == "cross-fitted on these rows in 5 folds, each time on 24 others"
 
 
 def test_of_many_rows_they_learn_from_a_sample(monkeypatch):
-    monkeypatch.setattr(module, "MOST_ROWS", 40)
-    assert {b.note for b in baselines(TEST, TRAIN, 3)} == {"learned from 40 of 75 training rows"}
+    monkeypatch.setattr(module, "MAX_ROWS", 40)
+    assert {b.note for b in fit_baselines(TEST, TRAIN, 3)} == {"trained on 40 of 75 training rows"}
     monkeypatch.delitem(module.LEARNERS, "random forest")
-    expected = "learned from these rows in five folds, each time from 10 others"
-    assert {b.note for b in baselines(TEST, None, 3)} == {expected}
+    expected = "cross-fitted on these rows in 5 folds, each time on 10 others"
+    assert {b.note for b in fit_baselines(TEST, None, 3)} == {expected}
 
 
 def test_a_class_that_was_not_seen_is_held_impossible():
     learn = TRAIN.y != 1
-    for found in baselines(TEST, Rows(TRAIN.X[learn], TRAIN.y[learn]), 3):
+    for found in fit_baselines(TEST, LabeledData(TRAIN.X[learn], TRAIN.y[learn]), 3):
         assert (found.log_p[:, 1] == -np.inf).all()
         assert not np.isnan(found.log_p).any()
 
 
 def test_certainty_is_not_taken_for_impossibility():
     """Logistic regression never says 0, however far a row is."""
-    far = Rows(1e6 * TEST.X, TEST.y)
-    logistic = baselines(far, TRAIN, 3)[1]
+    far = LabeledData(1e6 * TEST.X, TEST.y)
+    logistic = fit_baselines(far, TRAIN, 3)[1]
     assert np.isfinite(logistic.log_p).all()
     assert logistic.log_p.min() < -1000
 
@@ -81,21 +84,21 @@ def test_certainty_is_not_taken_for_impossibility():
 @pytest.mark.parametrize(
     ("rows", "train", "left"),
     [
-        (Rows(X[:9], Y[:9]), None, []),
-        (Rows(X[:30], Y[:30]), None, ["class frequencies", "random forest"]),
-        (TEST, Rows(X[:3], Y[:3]), ["class frequencies", "random forest"]),
-        (TEST, Rows(np.full((20, 4), 1e200) * X[:20], np.arange(20) % 3), ["class frequencies"]),
+        (LabeledData(X[:9], Y[:9]), None, []),
+        (LabeledData(X[:30], Y[:30]), None, ["class frequencies", "random forest"]),
+        (TEST, LabeledData(X[:3], Y[:3]), ["class frequencies", "random forest"]),
+        (TEST, LabeledData(np.full((20, 4), 1e200) * X[:20], np.arange(20) % 3), ["class frequencies"]),
     ],
     ids=["too few rows", "one class", "one class to learn", "huge numbers"],
 )
 def test_what_cannot_be_had_is_left_out(rows, train, left):
-    assert [b.name for b in baselines(rows, train, 3)] == left
+    assert [b.name for b in fit_baselines(rows, train, 3)] == left
 
 
 def test_a_class_of_one_row_does_no_harm():
     y = TEST.y.copy()
     y[y == 1] = 0
     y[0] = 1
-    found = baselines(Rows(TEST.X, y), None, 3)
+    found = fit_baselines(LabeledData(TEST.X, y), None, 3)
     assert [b.name for b in found] == NAMES
     assert not any(np.isnan(b.log_p).any() for b in found)

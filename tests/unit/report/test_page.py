@@ -1,20 +1,23 @@
-"""The page as text: whole, safe, accessible, the same every time."""
+"""The report as an object, and its page: whole, safe, accessible, the same every time."""
 
+import os
 import re
 from base64 import b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cavity.report.findings import Advice, Course, Interval, ScoreLine
-from cavity.report.html import VOID, Markup, el, join, text
-from cavity.report.page import SECTIONS, page
-from cavity.report.sections.verdict import by_chance, support, trust, verdict
+from cavity.metrics import CalibrationCheck, Interval, ScoreIntervals
+from cavity.report.findings import Advice, TrainingCurve, TrainingEvent
+from cavity.report.html import VOID
+from cavity.report.page import SECTIONS, Report, calibration_verdict, headline, page, support
 from tests.unit.report import made_up
 
 ALL = ["digits", "small", "large", "hostile", "bare"]
@@ -56,25 +59,6 @@ def tree(name):
     return Tree(html(name))
 
 
-# --- Escaping ---
-
-
-def test_what_is_no_markup_is_escaped():
-    assert el("b", "<i>", title="\"'<&>") == '<b title="&quot;&#x27;&lt;&amp;&gt;">&lt;i&gt;</b>'
-    assert el("b", Markup("<i>")) == "<b><i></b>"
-    assert join(["<", None, el("br")]) == "&lt;<br>"
-
-
-def test_what_no_file_can_hold_is_shown_as_a_sign():
-    text("\ud800\x00\x1b\u2028").encode()
-    assert text("a\ud800\x00b") == "a\ufffd\ufffdb"
-    assert text("a\n\t b") == "a b"
-
-
-def test_attributes_of_none_and_false_are_left_out():
-    assert el("input", hidden=True, id=None, checked=False, data_x=1.5) == '<input hidden data-x="1.5">'
-
-
 # --- The page ---
 
 
@@ -82,7 +66,7 @@ def test_attributes_of_none_and_false_are_left_out():
 def test_elements_are_closed_in_their_order_and_ids_are_unique(name):
     ids = [element["id"] for element in tree(name).found if "id" in element]
     assert len(ids) == len(set(ids))
-    named = [key for element in tree(name).found for key in element.get("aria-labeledby", "").split()]
+    named = [key for element in tree(name).found for key in element.get("aria-labelledby", "").split()]
     named += [element["href"][1:] for element in tree(name).all("a")]
     named += [element["for"] for element in tree(name).all("label")]
     assert set(named) <= set(ids)
@@ -105,7 +89,7 @@ def test_every_picture_is_described_in_words_and_numbers(name):
         assert element["role"] == "img"
     words = {element["id"]: element["text"] for element in tree(name).all("title", "desc") if "id" in element}
     for element in pictures:
-        title, told = element["aria-labeledby"].split()
+        title, told = element["aria-labelledby"].split()
         assert words[title].strip()
         assert re.search(r"\d|∞", words[told]), words[told]
 
@@ -181,7 +165,7 @@ def test_one_model_alone_is_not_the_best():
 def test_advice_comes_with_its_level_in_words_the_worst_first():
     levels = [e["text"] for e in tree("digits").all("h3") if e.get("class") == "level"]
     assert levels == ["!Warning", "iNote", "✓Good"]
-    assert "Nothing stood out." in html("bare")
+    assert "Nothing to report." in html("bare")
 
 
 def all_right():
@@ -197,12 +181,12 @@ def nothing_differs():
     found, zeros = made_up.digits(40, 3, 2), np.zeros(40)
     return replace(
         found,
-        scores=[ScoreLine(line.name, *4 * [Interval(0.0, 0.0, 0.0)]) for line in found.scores],
+        scores=[ScoreIntervals(line.name, *4 * [Interval(0.0, 0.0, 0.0)]) for line in found.scores],
         relevance=found.relevance._replace(values=np.zeros((3, 2))),
         total=zeros,
         aleatoric=zeros,
         epistemic=zeros,
-        course=Course(np.array([1, 2]), np.zeros(2), np.zeros(2), []),
+        training=TrainingCurve(np.array([1, 2]), np.zeros(2), np.zeros(2), []),
         map=found.map._replace(
             rows=np.zeros((40, 2)), inducing=np.empty((0, 2)), inducing_class=np.empty(0, dtype=np.int64)
         ),
@@ -217,7 +201,7 @@ ODD = {
     "all right": all_right,
     "nothing differs": nothing_differs,
     "one record": lambda: replace(
-        made_up.small(), course=Course(np.array([1]), np.ones(1), np.ones(1), [(1, "settled")])
+        made_up.small(), training=TrainingCurve(np.array([1]), np.ones(1), np.ones(1), [TrainingEvent(1, "settled")])
     ),
 }
 
@@ -235,43 +219,28 @@ def test_odd_findings_are_drawn(name):
 # --- The headline ---
 
 
-def with_ece(interval, **bins):
-    found = made_up.digits()
-    scores = [found.scores[0]._replace(ece=interval), *found.scores[1:]]
-    return replace(found, scores=scores, reliability=[found.reliability[0]._replace(**bins), *found.reliability[1:]])
-
-
 @pytest.mark.parametrize(
-    ("interval", "bins", "said"),
+    ("check", "said"),
     [
-        (Interval(0.011, 0.0, 0.02), {}, "its probabilities can be taken at their word"),
-        (Interval(0.009, 0.005, 0.02), {}, "its probabilities can be taken at their word"),
-        (Interval(0.1, 0.05, 0.2), {"frequency": np.full(15, 0.5)}, "it is surer than it should be"),
-        (Interval(0.1, 0.05, 0.2), {"confidence": np.full(15, 0.5)}, "it is right more often than it says"),
-        (Interval(0.1, 0.05, 0.2), {}, "its probabilities are too high in some rows and too low in others"),
-        (Interval(0.1, 0.0, 0.2), {"count": np.ones(15, dtype=np.int64), "confidence": np.full(15, 0.6)},
-         "too few rows to judge its probabilities by"),
+        (CalibrationCheck(0.011, 0.019, 0.97, 0.97, None), "no sign of miscalibration"),
+        (CalibrationCheck(0.009, 0.005, 0.97, 0.96, "overconfident"), "no sign of miscalibration"),
+        (CalibrationCheck(0.1, 0.05, 0.9, 0.8, "overconfident"), "the model is overconfident"),
+        (CalibrationCheck(0.1, 0.05, 0.8, 0.9, "underconfident"), "the model is underconfident"),
+        (CalibrationCheck(0.1, 0.05, 0.8, 0.8, "mixed"), "some probabilities are too high, others too low"),
+        (CalibrationCheck(0.1, 0.2, 0.6, 0.6, None), "too few rows to judge calibration"),
     ],
-)  # fmt: skip
-def test_the_headline_says_how_far_to_trust(interval, bins, said):
-    found = with_ece(interval, **bins)
-    assert trust(found) == said
-    assert verdict(found) == f"96.9\u202f% right on 450 rows; {said}"
-
-
-def test_the_error_that_chance_gives_is_that_of_simulation():
-    rng, top = np.random.default_rng(0), made_up.digits().reliability[0]
-    top = top._replace(confidence=np.linspace(0.55, 0.95, 15))
-    drawn = rng.binomial(30, top.confidence, (4000, 15)) / 30
-    errors = np.abs(drawn - top.confidence).mean(1)
-    assert by_chance(top) == pytest.approx(np.quantile(errors, 0.95), rel=0.06)
+)
+def test_the_headline_says_whether_the_model_is_calibrated(check, said):
+    found = replace(made_up.digits(), calibration=check)
+    assert calibration_verdict(found) == said
+    assert headline(found) == f"96.9\u202f% accuracy on 450 rows; {said}"
 
 
 def test_a_baseline_that_does_better_is_named():
     found = made_up.digits()
     assert "the best baseline, logistic regression, has 0.114" in support(found)
     worse = replace(found, scores=[found.scores[0]._replace(nll=Interval(0.2, 0.1, 0.3)), *found.scores[1:]])
-    assert "a baseline, logistic regression, does better with 0.114" in support(worse)
+    assert "a baseline, logistic regression, is better with 0.114" in support(worse)
 
 
 def test_the_first_warning_stands_beside_the_headline():
@@ -287,3 +256,71 @@ def test_a_tip_names_the_row_as_the_table_does():
     named = page(replace(found, row_names=[str(1000 + i) for i in range(40)]))
     assert "row 1003: aleatoric" in named
     assert "row 3: aleatoric" not in named
+
+
+# --- The report as an object ---
+
+
+@pytest.fixture
+def report():
+    return Report(made_up.small())
+
+
+def test_it_is_saved_as_one_file_of_utf8(report, tmp_path):
+    path = report.save(tmp_path / "report.html")
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8") == report.html
+    assert report.html.startswith("<!doctype html>\n<html")
+    assert os.listdir(tmp_path) == ["report.html"]
+
+
+def test_a_name_will_do_for_a_path(report, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report.save("report.html") == Path("report.html")
+    assert os.listdir(tmp_path) == ["report.html"]
+
+
+def test_an_old_file_stays_whole_until_the_new_one_is_there(report, tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def full(*args):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="no space left"):
+            report.save(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["report.html"]
+    report.save(path)
+    assert path.read_text(encoding="utf-8") == report.html
+
+
+def test_a_folder_that_is_missing_is_named(report, tmp_path):
+    with pytest.raises(ValueError, match=r"existing folder, got '.*none/report.html'. Create '.*none' first"):
+        report.save(tmp_path / "none" / "report.html")
+
+
+def test_a_folder_is_no_file(report, tmp_path):
+    with pytest.raises(ValueError, match=r"`path` must be a file name .* got the folder"):
+        report.save(tmp_path)
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(report):
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert shown.count("<") == 2  # nothing of the page is outside of the attribute
+    assert 'sandbox="allow-scripts"' in shown
+    inside = unescape(shown.split('srcdoc="')[1].split('" sandbox')[0])
+    assert inside == report.html
+
+
+def test_its_text_is_a_headline_and_a_table():
+    lines = repr(Report(made_up.digits())).splitlines()
+    assert lines[0] == "Handwritten digits"
+    assert lines[1].startswith("96.9\u202f% accuracy on 450 rows; no sign")
+    assert lines[3].split() == ["error", "NLL", "Brier", "calibration", "error"]
+    assert lines[4].startswith("this model  ")
+    assert "∞ (0.200 to ∞)" in lines[7]
+    assert lines[-1] == "warning: Class 7 is more frequent than its probabilities predict."

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cavity.gp.probabilities import Uncertainty
-from cavity.report import unsure as module
-from cavity.report.unsure import MOST, Candidates, to_split, unsure_rows
+from cavity.report import uncertain as module
+from cavity.report.uncertain import MAX_LISTED, Candidates, choose_candidates, uncertain_rows
 
 CLASSES = ["ash", "birch", "cedar"]
 P = np.array([
@@ -27,13 +27,13 @@ def candidates(which=slice(None)):
 
 
 def test_every_kind_is_named_and_no_row_twice():
-    found = {row.row: row for row in unsure_rows(candidates(), CLASSES)}
+    found = {row.row: row for row in uncertain_rows(candidates(), CLASSES)}
     assert {place: row.why for place, row in found.items()} == {
-        101: "sure and wrong: 98 % for ash, but labeled birch; check the label",
-        102: "unlike the training rows: collect and label more like it",
-        103: "classes overlap here: ash and birch; more rows will not part them",
-        104: "wrong, and not sure: labeled cedar, which has 35 %",
-        105: "too few training rows like it to tell ash from birch: collect and label more like it",
+        101: "confident but wrong: 98 % for ash, labeled birch; check the label",
+        102: "unlike the training rows: collect and label similar rows",
+        103: "classes ash and birch overlap here; more rows will not separate them",
+        104: "wrong with low confidence: 35 % for the label cedar",
+        105: "too few similar training rows to tell ash from birch: collect and label similar rows",
     }
     row = found[104]
     assert row.truth == "cedar"
@@ -44,43 +44,43 @@ def test_every_kind_is_named_and_no_row_twice():
 
 def test_kinds_come_in_turn_and_twenty_rows_are_enough():
     many = candidates(np.tile(np.arange(6), 30))
-    found = unsure_rows(many._replace(place=np.arange(180)), CLASSES)
-    assert len(found) == MOST
-    assert len({row.row for row in found}) == MOST
+    found = uncertain_rows(many._replace(row_index=np.arange(180)), CLASSES)
+    assert len(found) == MAX_LISTED
+    assert len({row.row for row in found}) == MAX_LISTED
     assert len({row.why for row in found[:4]}) == 4
     assert len({row.why for row in found}) == 4  # rows far away come before those with too few like them
 
 
 def test_rows_that_are_sure_and_right_are_no_one_s_business():
-    assert unsure_rows(candidates([0, 0, 0]), CLASSES) == []
+    assert uncertain_rows(candidates([0, 0, 0]), CLASSES) == []
 
 
 def test_whole_numbers_stand_for_rows_and_other_names_go_before_the_reason():
-    (by_number,) = unsure_rows(candidates([1])._replace(place=np.array([2])), CLASSES, [7, 8, 9])
+    (by_number,) = uncertain_rows(candidates([1])._replace(row_index=np.array([2])), CLASSES, [7, 8, 9])
     assert by_number.row == 9
-    (by_name,) = unsure_rows(candidates([1])._replace(place=np.array([2])), CLASSES, ["u", "v", "w"])
+    (by_name,) = uncertain_rows(candidates([1])._replace(row_index=np.array([2])), CLASSES, ["u", "v", "w"])
     assert by_name.row == 2
-    assert by_name.why.startswith("w: sure and wrong")
+    assert by_name.why.startswith("w: confident but wrong")
 
 
 def test_a_confidence_short_of_one_is_not_written_as_one():
     rows = candidates([1])._replace(log_p=np.log([[1 - 1e-9, 1e-9, 1e-20]]))
-    assert "over 99.9 % for ash" in unsure_rows(rows, CLASSES)[0].why
+    assert "over 99.9 % for ash" in uncertain_rows(rows, CLASSES)[0].why
 
 
 def test_few_rows_are_all_taken_apart():
-    rows, is_sample = to_split(Y, np.log(P))
+    rows, is_sample = choose_candidates(Y, np.log(P))
     np.testing.assert_array_equal(rows, np.arange(6))
     assert is_sample.all()
 
 
 def test_of_many_rows_a_sample_and_the_worst_are_taken_apart(monkeypatch):
-    monkeypatch.setattr(module, "SPLIT_ROWS", 50)
-    monkeypatch.setattr(module, "SPLIT_MORE", 2)
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr(module, "WORST_ROWS", 2)
     p, y = np.tile([0.9, 0.1], (1000, 1)), np.zeros(1000, dtype=int)
     p[[17, 400]] = 0.5
     p[800], y[800], y[900] = [0.999, 0.001], 1, 1
-    rows, is_sample = to_split(y, np.log(p))
+    rows, is_sample = choose_candidates(y, np.log(p))
     assert {17, 400, 800, 900} <= set(rows.tolist())
     assert is_sample.sum() == 50
     assert len(rows) == len(set(rows.tolist())) <= 54

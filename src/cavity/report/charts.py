@@ -1,0 +1,450 @@
+"""The charts of the page, as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve
+from cavity.report.findings import Findings, Map, TrainingCurve
+from cavity.report.html import Markup, el, join, short
+from cavity.report.svg import (
+    WIDTH,
+    Formatter,
+    Frame,
+    Scale,
+    are_glyphs,
+    class_color,
+    cross,
+    disc,
+    mark,
+    picture,
+    point,
+    value_range,
+    vertical_words,
+    words,
+)
+from cavity.report.text import name, number, percent, text_width, tidy, whole
+
+LEFT, RIGHT, TOP = 46.0, 382.0, 30.0  # of most charts
+MAX_POINTS = 900  # rows or inducing points in a scatter plot
+SHARES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def percent_tick(value: float) -> str:
+    """Write a tick in whole percent."""
+    return percent(value, 0)
+
+
+# --- Confidence intervals in the cells of a table ---
+
+WHISKER_WIDTH, WHISKER_HEIGHT, WHISKER_EDGE = 132.0, 16.0, 6.0
+FAR_OUT = 3.0  # an interval that ends this many times further out than the next one gets an arrow
+
+
+def common_end(intervals: Sequence[Interval]) -> float:
+    """Return the end of a scale for all these intervals, except those that are far out."""
+    ends = sorted((i.high for i in intervals if math.isfinite(i.high) and i.high > 0.0), reverse=True)
+    while len(ends) > 1 and ends[0] > FAR_OUT * ends[1]:
+        ends.pop(0)
+    return ends[0] if ends else 1.0
+
+
+def whisker(key: str, interval: Interval, end: float, title: str, description: str, is_best: bool) -> Markup:
+    """Draw an interval between 0 and `end`; an arrow marks one that extends beyond."""
+    x, middle = Scale(0.0, end, WHISKER_EDGE, WHISKER_WIDTH - WHISKER_EDGE), WHISKER_HEIGHT / 2
+    low, high = (x(end if math.isnan(v) else v) for v in (interval.low, interval.high))
+    limit = end * (1.0 + 1e-9)
+    parts = [
+        el("path", d=f"M{point(x.start, middle)}H{short(x.end)}", class_="rail"),
+        el("path", d=f"M{point(low, middle)}H{short(high)}", class_="whisker"),
+    ]
+    if not interval.high <= limit:
+        tip, back = x.end + 3, x.end - 3
+        arrow = f"M{point(back, middle - 5)}L{point(tip, middle)}L{point(back, middle + 5)}"
+        parts.append(el("path", d=arrow, class_="whisker"))
+    if interval.value <= limit:
+        parts.append(el("circle", cx=x(interval.value), cy=middle, r=4.5, class_="dot best" if is_best else "dot"))
+    return picture(key, WHISKER_HEIGHT, title, description, *parts, width=WHISKER_WIDTH)
+
+
+# --- Reliability ---
+
+RELIABILITY_BOTTOM, RELIABILITY_HEIGHT = 334.0, 452.0
+COUNTS_BOTTOM, COUNTS_TOP, SLOTS = 410.0, 358.0, 20
+
+
+def reliability_diagram(key: str, curve: ReliabilityCurve) -> Markup:
+    """Draw accuracy against confidence with 95 % intervals, the diagonal of perfect calibration, and row counts."""
+    frame = Frame(Scale(0.0, 1.0, LEFT, RIGHT), Scale(0.0, 1.0, RELIABILITY_BOTTOM, TOP))
+    is_top = curve.name is None
+    grid = "".join(f"M{point(frame.x(v), RELIABILITY_BOTTOM)}V{TOP:g}" for v in SHARES)
+    hints = ("underconfident", "overconfident") if is_top else ("more frequent than predicted", "less frequent")
+    parts = [
+        el("path", d=grid, class_="grid"),
+        frame.left("accuracy" if is_top else "frequency of this class", SHARES, percent_tick),
+        el("path", d=frame.line([0.0, 1.0], [0.0, 1.0]), class_="ideal"),
+        words(hints[0], *frame.at(0.03, 0.93), class_="hint"),
+        words(hints[1], *frame.at(0.97, 0.05), "end", "hint"),
+        _reliability_points(frame, curve),
+        _reliability_counts(curve),
+    ]
+    title = f"Reliability of {'the most probable label' if curve.name is None else name(curve.name)}"
+    return picture(key, RELIABILITY_HEIGHT, title, _describe_reliability(curve), *parts)
+
+
+def agrees(curve: ReliabilityCurve) -> Mask:
+    """Return in which bins the interval of the accuracy contains the confidence."""
+    return np.asarray((curve.low <= curve.confidence + 1e-9) & (curve.confidence <= curve.high + 1e-9))
+
+
+def _describe_reliability(curve: ReliabilityCurve) -> str:
+    predicted, observed = ([percent(part[i]) for i in (0, -1)] for part in (curve.confidence, curve.accuracy))
+    return (f"{len(curve.rows)} bins. First bin: {predicted[0]} predicted, {observed[0]} observed. Last bin: "
+            f"{predicted[1]} predicted, {observed[1]} observed. The 95 % interval contains the confidence in "
+            f"{int(agrees(curve).sum())} bins. Calibration error {number(curve.ece)}.")  # fmt: skip
+
+
+def _reliability_points(frame: Frame, curve: ReliabilityCurve) -> Markup:
+    bars = zip(curve.confidence, curve.low, curve.high, strict=True)
+    spans = "".join(f"M{point(*frame.at(c, low))}V{short(frame.y(high))}" for c, low, high in bars)
+    line, dots = frame.line(curve.confidence, curve.accuracy), []
+    for confidence, accuracy, rows in zip(curve.confidence, curve.accuracy, curve.rows, strict=True):
+        tip = f"confidence {percent(confidence)}, observed {percent(accuracy)}, {whole(rows)} rows"
+        x, y = frame.at(float(confidence), float(accuracy))
+        dots.append(el("circle", el("title", tip), cx=x, cy=y, r=4, class_="dot"))
+    return el("g", el("path", d=spans or None, class_="span"), el("path", d=line, class_="curve"), *dots)
+
+
+def _reliability_counts(curve: ReliabilityCurve) -> Markup:
+    """Bars of the number of rows by confidence; a bin counts at its mean."""
+    slot = np.minimum((curve.confidence * SLOTS).astype(int), SLOTS - 1)
+    rows = np.bincount(slot, weights=curve.rows, minlength=SLOTS)
+    most = float(max(rows.max(initial=0.0), 1.0))
+    frame = Frame(Scale(0.0, 1.0, LEFT, RIGHT), Scale(0.0, most, COUNTS_BOTTOM, COUNTS_TOP))
+    bars = []
+    for i in np.flatnonzero(rows > 0):
+        x, y = frame.at(i / SLOTS, float(rows[i]))
+        tip = f"{whole(rows[i])} rows from {percent(i / SLOTS, 0)} to {percent((i + 1) / SLOTS, 0)}"
+        bars.append(el("rect", el("title", tip), x=x + 1, y=y, width=(RIGHT - LEFT) / SLOTS - 2,
+                       height=COUNTS_BOTTOM - y, class_="bar"))  # fmt: skip
+    axis = "confidence" if curve.name is None else "predicted probability"
+    return el("g", frame.bottom(axis, SHARES, percent_tick),
+              el("path", d=f"M{LEFT:g} {COUNTS_BOTTOM:g}H{RIGHT:g}", class_="rule"),
+              words(whole(most), LEFT - 8, COUNTS_TOP + 5, "end"),
+              words("rows", LEFT - 8, COUNTS_BOTTOM, "end", "axis"), *bars)  # fmt: skip
+
+
+# --- Bars and heat maps ---
+
+ROW, MARGIN, LETTER = 22.0, 6.0, 7.4
+HEAD = 24.0  # height of a line of text above
+LABEL_WIDTH = 16  # letters
+KEY_HEIGHT, SHADES, PALEST = 30.0, 6, 0.06
+COLUMN_WIDTH = 12  # letters of a column name
+MIN_VERTICAL = 14.0  # least width of a column with a vertical name
+EVERY = (1, 2, 5, 10, 20, 50, 100)
+MATRIX = 360.0
+
+
+class Bar(NamedTuple):
+    """A bar, and the range of the values that it is the mean of."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def bar_chart(
+    key: str, bars: Sequence[Bar], title: str, description: str, write: Formatter, axis: str = "", head: float = HEAD
+) -> Markup:
+    """Draw horizontal bars from 0; `axis` is written above them, in a space of height `head`."""
+    left = _label_margin([bar.label for bar in bars])
+    ends = [bar.value if bar.high is None else bar.high for bar in bars]
+    x = Scale(0.0, max(value_range(ends, zero=True)[1], 1e-12), left, WIDTH - 56.0)
+    top = MARGIN + head if axis else MARGIN
+    rows = [_bar(bar, x, top + ROW * i, write) for i, bar in enumerate(bars)]
+    above = words(axis, left, top - 10.0, class_="axis") if axis else None
+    return picture(key, top + MARGIN + ROW * len(bars), title, description, above, *rows)
+
+
+def _label_margin(labels: Sequence[str]) -> float:
+    return 10.0 + LETTER * max((text_width(name(label, LABEL_WIDTH)) for label in labels), default=0)
+
+
+def _row_label(label: str, x: float, y: float) -> Markup:
+    tip = name(label, 200) if text_width(label) > LABEL_WIDTH else ""
+    return words(name(label, LABEL_WIDTH), x - 8.0, y, "end", tip=tip)
+
+
+def _bar(bar: Bar, x: Scale, top: float, write: Formatter) -> Markup:
+    middle, end = top + ROW / 2, max(x(bar.value), x.start + 1.0)
+    block = el("rect", el("title", f"{name(bar.label, 200)}: {write(bar.value)}"), x=x.start, y=top + 4.0,
+               width=end - x.start, height=ROW - 8.0, class_="bar")  # fmt: skip
+    span, last = None, end
+    if bar.low is not None and bar.high is not None:
+        last = max(end, x(bar.high))
+        span = el("path", d=f"M{point(x(bar.low), middle)}H{short(x(bar.high))}", class_="span")
+    return join([_row_label(bar.label, x.start, middle + 4.0), block, span,
+                 words(write(bar.value), last + 8.0, middle + 4.0, class_="value")])  # fmt: skip
+
+
+def heat_map(
+    key: str, rows: Sequence[str], columns: Sequence[str], values: Array, title: str, description: str, write: Formatter
+) -> Markup:
+    """Draw rows by columns, darker for larger values, with a key below."""
+    left, top, step = _label_margin(rows), MARGIN + column_head(rows, columns), _column_step(rows, columns)
+    depth, gap = Scale(*value_range(values.ravel().tolist()), PALEST, 1.0), 1.0 if step > 6.0 else 0.0
+    cells = [
+        el("rect", el("title", f"{name(row)}, {name(column)}: {write(float(values[i, j]))}"), x=left + step * j,
+           y=top + ROW * i + 1.0, width=step - gap, height=ROW - 2.0, class_="heat",
+           fill_opacity=depth(float(values[i, j])))
+        for i, row in enumerate(rows) for j, column in enumerate(columns)
+    ]  # fmt: skip
+    names = [_row_label(row, left, top + ROW * (i + 0.5) + 4.0) for i, row in enumerate(rows)]
+    end = top + MARGIN + ROW * len(rows)
+    return picture(key, end + KEY_HEIGHT, title, description, _column_names(columns, left, top - 10.0, step), *names,
+                   *cells, _heat_key(left, end + 10.0, write(depth.low), write(depth.high)))  # fmt: skip
+
+
+def column_head(rows: Sequence[str], columns: Sequence[str]) -> float:
+    """Return the height of the column names: more if they must be vertical."""
+    longest = _longest(columns)
+    is_vertical = MIN_VERTICAL <= _column_step(rows, columns) < LETTER * longest
+    return 12.0 + LETTER * longest if is_vertical else HEAD
+
+
+def _column_step(rows: Sequence[str], columns: Sequence[str]) -> float:
+    return (WIDTH - _label_margin(rows)) / max(len(columns), 1)
+
+
+def _longest(columns: Sequence[str]) -> float:
+    return max((text_width(name(label, COLUMN_WIDTH)) for label in columns), default=0.0)
+
+
+def _column_names(columns: Sequence[str], left: float, y: float, step: float) -> Markup:
+    """Horizontal names, vertical names, or every n-th of many names."""
+    longest, middle = _longest(columns), [left + step * (j + 0.5) for j in range(len(columns))]
+    if MIN_VERTICAL <= step < LETTER * longest:
+        return join(vertical_words(name(c, COLUMN_WIDTH), x + 4.0, y, c) for c, x in zip(columns, middle, strict=True))
+    every = next((n for n in EVERY if n * step >= LETTER * (longest + 1.0)), 0)
+    if not every or every > len(columns) // 3 > 0:
+        return words(f"{len(columns)} classes, in order", left, y, class_="axis")
+    return join(words(name(columns[j], COLUMN_WIDTH), middle[j], y, "middle", tip=name(columns[j], 200))
+                for j in range(0, len(columns), every))  # fmt: skip
+
+
+def _heat_key(x: float, y: float, low: str, high: str) -> Markup:
+    start = x + LETTER * len(low) + 4.0
+    shades = [el("rect", x=start + 20.0 * i, y=y, width=20.0, height=10.0, class_="heat",
+                 fill_opacity=PALEST + (1.0 - PALEST) * i / (SHADES - 1)) for i in range(SHADES)]  # fmt: skip
+    return el("g", words(low, x, y + 9.0), *shades, words(high, start + 20.0 * SHADES + 6.0, y + 9.0))
+
+
+def confusion_chart(key: str, classes: Sequence[str], counts: Indices, description: str) -> Markup:
+    """Draw a confusion matrix of many classes: only cells that hold rows, errors in another color."""
+    step, shares = MATRIX / len(classes), counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    left, top = WIDTH - MATRIX, 24.0
+    cells = [
+        el("rect", el("title", f"{name(classes[i])} predicted as {name(classes[j])}: {counts[i, j]}"),
+           x=left + step * j, y=top + step * i, width=max(step, 4.0), height=max(step, 4.0),
+           class_="heat" if i == j else "heat miss", fill_opacity=0.4 + 0.6 * float(shares[i, j]) ** 0.5)
+        for i, j in np.argwhere(counts)
+    ]  # fmt: skip
+    return picture(key, top + MATRIX + 4.0, "Confusion matrix", description,
+                   el("rect", x=left, y=top, width=MATRIX, height=MATRIX, class_="box"),
+                   words("predicted class →", left, top - 8.0, class_="axis"),
+                   vertical_words("← true class", left - 8.0, top, anchor="end"), *cells)  # fmt: skip
+
+
+# --- Uncertainty ---
+
+UNCERTAINTY_BOTTOM, UNCERTAINTY_HEIGHT = 318.0, 364.0
+KEPT = np.linspace(1.0, 0.5, 51)
+
+
+def choose_points(is_right: Mask) -> list[int]:
+    """Choose at most 900 rows to draw: errors first, others evenly spaced."""
+
+    def thin(rows: Indices, most: int) -> Indices:
+        return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+
+    wrong = thin(np.flatnonzero(~is_right), MAX_POINTS // 2)
+    return sorted([*wrong.tolist(), *thin(np.flatnonzero(is_right), MAX_POINTS - len(wrong)).tolist()])
+
+
+def uncertainty_scatter(key: str, found: Findings) -> Markup:
+    """Draw aleatoric against epistemic uncertainty on square-root axes, because most rows are near 0."""
+    x, y = (value_range([*part.tolist(), 0.01], zero=True)[1] for part in (found.aleatoric, found.epistemic))
+    frame = Frame(Scale(0.0, x, LEFT, RIGHT, root=True), Scale(0.0, y, UNCERTAINTY_BOTTOM, TOP, root=True))
+    right, wrong = [], []
+    for i in choose_points(found.is_right):
+        a, e = float(found.aleatoric[i]), float(found.epistemic[i])
+        tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
+        at = frame.at(a, e)
+        if found.is_right[i]:
+            right.append(el("circle", tip, cx=at[0], cy=at[1], r=3))
+        else:
+            wrong.append(el("path", tip, d=cross(*at)))
+    described = []
+    for what, rows in (("correct", found.is_right), ("wrong", ~found.is_right)):
+        if rows.any():
+            a, e = (float(np.median(part[rows])) for part in (found.aleatoric, found.epistemic))
+            medians = f"median aleatoric {number(a)}, epistemic {number(e)} nats"
+            described.append(f"{whole(rows.sum())} {what} rows: {medians}.")
+    return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(described),
+                   frame.bottom("aleatoric / nats", frame.x.ticks(), tidy),
+                   frame.left("epistemic / nats", frame.y.ticks(), tidy),
+                   el("g", *right, class_="right"), el("g", *wrong, class_="wrong"))  # fmt: skip
+
+
+def errors_of_kept(total: Array, is_right: Mask) -> Array:
+    """Return the error of the most certain rows, for each share of rows kept."""
+    wrong = np.cumsum(~is_right[np.argsort(total, kind="stable")])
+    kept = np.maximum(np.round(KEPT * len(total)).astype(int), 1)
+    return np.asarray(wrong[kept - 1] / kept)
+
+
+def rejection_curve(key: str, found: Findings) -> Markup:
+    """Draw the error of the remaining rows against the share of uncertain rows set aside."""
+    errors, aside = errors_of_kept(found.total, found.is_right), 1.0 - KEPT
+    high = value_range([*errors.tolist(), 0.01], zero=True)[1] * 1.08
+    frame = Frame(Scale(0.0, 0.5, LEFT, RIGHT), Scale(0.0, high, UNCERTAINTY_BOTTOM, TOP))
+    digits, every = 0 if high > 0.05 else 1, range(0, len(KEPT), 10)
+    told = [f"{percent(aside[i], 0)} set aside: {percent(errors[i])}" for i in every]
+    marks: list[Markup] = []
+    for i, tip in zip(every, told, strict=True):
+        x, y = frame.at(float(aside[i]), float(errors[i]))
+        marks.append(el("circle", el("title", tip), cx=x, cy=y, r=4, class_="dot"))
+        if i in (0, 10, 50):
+            at, anchor = (x, "end") if i == 50 else (x + 4, "start")
+            marks.append(words(percent(errors[i]), at, y - 9, anchor, "value"))
+    title = "Error of the remaining rows"
+    return picture(key, UNCERTAINTY_HEIGHT, title, f"{title}: {'; '.join(told)}.",
+                   frame.bottom("most uncertain rows set aside", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], percent_tick),
+                   frame.left("error of the remaining rows", frame.y.ticks(), lambda v: percent(v, digits)),
+                   el("path", d=frame.line(aside, errors), class_="curve"), *marks)  # fmt: skip
+
+
+# --- Map ---
+
+MAP_BOTTOM, MAP_HEIGHT = 338.0, 384.0
+SHARED = -1  # the class of inducing points that all classes share
+
+
+def map_of_rows(key: str, found: Map, classes: Sequence[str]) -> Markup:
+    """Draw the rows by true class, with rings around errors."""
+    frame, shown = _map_frame(found), choose_points(found.row_is_right)
+    tips = [f"{name(classes[found.row_class[i]])}, {'correct' if found.row_is_right[i] else 'wrong'}" for i in shown]
+    rings: dict[int, str] = {}  # by class, as the marks are
+    for i in shown:
+        if not found.row_is_right[i]:
+            c = int(found.row_class[i])
+            rings[c] = rings.get(c, "") + disc(*frame.at(*found.rows[i].tolist()), 7.5)
+    present = [c for c in range(len(classes)) if (found.row_class == c).any()][:12]
+    centers = [found.rows[found.row_class == c].mean(0) for c in present]
+    told = ", ".join(f"{name(classes[c], 20)} ({x:.2g}, {y:.2g})" for c, (x, y) in zip(present, centers, strict=True))
+    described = (
+        f"{whole(len(found.rows))} rows, {whole((~found.row_is_right).sum())} of them wrong. Class centers: {told}."
+    )
+    return picture(key, MAP_HEIGHT, "Rows by true class", described, *_map_axes(frame, found),
+                   *_map_marks(frame, found.rows[shown], found.row_class[shown], classes, tips),
+                   *(el("path", d=d, class_="ring", data_class=str(c)) for c, d in sorted(rings.items())))  # fmt: skip
+
+
+def map_of_inducing(key: str, found: Map, classes: Sequence[str]) -> Markup:
+    """Draw the inducing points by class, with the rows as dots."""
+    frame, step = _map_frame(found), max(1, -(-len(found.inducing) // MAX_POINTS))
+    points, of = found.inducing[::step], found.inducing_class[::step]
+    tips = [f"inducing point of {_class_name(c, classes)}" for c in of.tolist()]
+    shown = choose_points(found.row_is_right)
+    dots = "".join(f"M{point(*frame.at(*found.rows[i].tolist()))}h0" for i in shown) or None
+    described = f"{whole(len(found.inducing))} inducing points of {len(classes)} classes; the rows are dots."
+    return picture(key, MAP_HEIGHT, "Inducing points by class", described, *_map_axes(frame, found),
+                   el("path", d=dots, class_="dust"), *_map_marks(frame, points, of, classes, tips))  # fmt: skip
+
+
+def _map_frame(found: Map) -> Frame:
+    both = np.concatenate([found.rows, found.inducing]) if len(found.inducing) else found.rows
+    x, y = (value_range(both[:, i].tolist(), margin=0.04) for i in (0, 1))
+    return Frame(Scale(*x, LEFT, RIGHT), Scale(*y, MAP_BOTTOM, TOP))
+
+
+def _map_axes(frame: Frame, found: Map) -> list[Markup]:
+    x, y = (name(axis, 40) for axis in found.axes)
+    return [frame.bottom(x, frame.x.ticks()), frame.left(y, frame.y.ticks())]
+
+
+def _map_marks(frame: Frame, at: Array, of: Indices, classes: Sequence[str], tips: list[str]) -> list[Markup]:
+    """Marks grouped by class, so that one class can be highlighted."""
+    glyphs, groups = are_glyphs(classes), []
+    for c in np.unique(of).tolist():
+        own = [mark(c, _class_name(c, classes), *frame.at(*at[i].tolist()), glyphs and c != SHARED, tips[i])
+               for i in np.flatnonzero(of == c)]  # fmt: skip
+        kind = "marks all" if c == SHARED else f"{'glyphs' if glyphs else 'marks'} {class_color(c)}"
+        groups.append(el("g", *own, class_=kind, data_class=None if c == SHARED else str(c)))
+    return groups
+
+
+def _class_name(c: int, classes: Sequence[str]) -> str:
+    return "all classes" if c == SHARED else name(classes[c])
+
+
+# --- Training ---
+
+TRAINING_LEFT, TRAINING_TOP, TRAINING_BOTTOM, TRAINING_HEIGHT = 60.0, 52.0, 262.0, 308.0
+MAX_FLAGS, MAX_DOTS, FLAG_DISTANCE = 12, 40, 20.0
+
+
+def training_chart(key: str, curve: TrainingCurve, by_seconds: bool) -> Markup:
+    """Draw the objective against epochs or seconds, with numbered flags for events."""
+    known = np.isfinite(curve.objective)
+    along = (curve.seconds if by_seconds else curve.epoch.astype(np.float64))[known]
+    objective, unit = curve.objective[known], "seconds" if by_seconds else "epochs"
+    first, best = int(np.argmax(objective >= axis_floor(objective))), int(objective.argmax())
+    y = value_range([axis_floor(objective), float(objective.max())], margin=0.04)
+    frame = Frame(Scale(*value_range(along.tolist(), zero=True), TRAINING_LEFT, RIGHT),
+                  Scale(*y, TRAINING_BOTTOM, TRAINING_TOP))  # fmt: skip
+    shown = list(zip(along[first:].tolist(), objective[first:].tolist(), strict=True))
+    dots = [el("circle", el("title", f"{tidy(x)} {unit}: {tidy(y, 5)}"), cx=frame.x(x), cy=frame.y(y), r=2.5,
+               class_="speck") for x, y in shown]  # fmt: skip
+    start, end, top = (tidy(float(objective[i]), 5) for i in (0, -1, best))
+    described = (f"{whole(len(along))} records, from {start} to {end}. "
+                 f"The highest is {top}, at {tidy(float(along[best]))} {unit}.")  # fmt: skip
+    return picture(key, TRAINING_HEIGHT, f"Objective against {unit}", described, frame.bottom(unit, frame.x.ticks()),
+                   frame.left("objective", frame.y.ticks(4), above=40.0 if curve.events else 14.0),
+                   el("path", d=frame.line(along[first:], objective[first:]), class_="curve"),
+                   *(dots if len(dots) <= MAX_DOTS else []), *_flags(frame, curve, by_seconds))  # fmt: skip
+
+
+def axis_floor(objective: Array) -> float:
+    """Return where the axis begins: at the least value, or after a steep start that would hide the rest."""
+    least, late = float(objective.min()), objective[min(len(objective) // 20 + 1, len(objective) - 1) :]
+    after, top = float(late.min()), float(objective.max())
+    return after if top - least > 4.0 * (top - after) > 0.0 else least
+
+
+def _flags(frame: Frame, curve: TrainingCurve, by_seconds: bool) -> list[Markup]:
+    """Numbered flags; events that are too close share one."""
+    groups: list[tuple[float, list[int]]] = []
+    for i, event in enumerate(curve.events[:MAX_FLAGS]):
+        is_timed = by_seconds and len(curve.epoch) > 0
+        x = frame.x(float(np.interp(event.epoch, curve.epoch, curve.seconds) if is_timed else event.epoch))
+        if groups and abs(x - groups[-1][0]) < FLAG_DISTANCE:
+            groups[-1][1].append(i)
+        else:
+            groups.append((x, [i]))
+    return [_flag(x, of, [curve.events[i].text for i in of]) for x, of in groups]
+
+
+def _flag(x: float, of: list[int], texts: list[str]) -> Markup:
+    numbers = str(of[0] + 1) if len(of) == 1 else f"{of[0] + 1}–{of[-1] + 1}"
+    half = 8.0 if len(of) == 1 else 5.0 + 3.5 * len(numbers)
+    pole = el("path", d=f"M{short(x)} {TRAINING_TOP - 10:g}V{TRAINING_BOTTOM:g}")
+    box = el("rect", x=x - half, y=TRAINING_TOP - 26.0, width=2 * half, height=16.0, rx=8.0)
+    return el("g", el("title", name("; ".join(texts), 200)), pole, box,
+              words(numbers, x, TRAINING_TOP - 14.0, "middle"), class_="flag")  # fmt: skip

@@ -1,1 +1,0 @@
-"""Charts as inline SVG, drawn with the colors of the page's style sheet: light and dark need no second drawing."""

@@ -1,0 +1,196 @@
+"""Features: their names, their relevance to each class, and projections of rows to two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.fitting.encoding import fit_scaler
+from cavity.kernels import Kernel, Product, Sum
+from cavity.metrics import Array, Indices, Mask
+from cavity.report.findings import Map, Relevance
+
+ALL_CLASSES = "all classes"
+MAP_ROWS, MAP_INDUCING = 1500, 500  # on the page
+PROJECTION_ROWS = 5000  # that choose the directions
+ROWS_PER_FEATURE = 5  # with fewer, classes would seem separated by chance
+RIDGE = 1e-3  # of the mean variance within classes
+NAMED = 2  # features in the name of an axis
+CONFIDENCE = "confidence (inducing points: at 0)"
+
+Transform = Callable[[Array], Array]
+
+
+class LabeledData(NamedTuple):
+    """Features, (N, D), and labels 0 … C−1."""
+
+    X: Array
+    y: Indices
+
+
+def feature_names(clf: Any, n_features: int | None = None, given: Iterable[Any] | None = None) -> list[str]:
+    """Return the given names, or those of the training frame, or x0, x1, …"""
+    names = getattr(clf, "feature_names_in_", None) if given is None else given
+    count = clf.n_features_in_ if n_features is None else n_features
+    found = [f"x{i}" for i in range(count)] if names is None else [str(name) for name in names]
+    if len(found) != count:
+        raise ValueError(f"`feature_names` must have {count} names, one for each feature, got {len(found)}.")
+    return found
+
+
+def sample_indices(n: int, most: int, seed: int = 0) -> Indices:
+    """Return the indices of at most `most` of n rows, drawn at random and sorted."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+
+
+# --- Relevance ---
+
+
+def relevance(clf: Any, classes: list[str], is_constant: Mask) -> Relevance | None:
+    """Compute how fast the function of each class changes with each feature; None if no kernel has length-scales.
+
+    A feature that is the same in every row changes nothing, whatever its length-scale: its relevance is 0.
+    """
+    found = kernel_relevance(getattr(clf, "kernel_", None))
+    if found is None:
+        return None
+    values = np.where(is_constant, 0.0, np.broadcast_to(found, (len(found), clf.n_features_in_)))
+    return Relevance(feature_names(clf), classes if len(values) == len(classes) else [ALL_CLASSES], values)
+
+
+def kernel_relevance(kernel: Kernel | Any) -> Array | None:
+    """Return 1/length-scale, (C or 1, D); for sums and products, the root mean square slope of f over its sd."""
+    squares = _variance_and_squares(kernel)[1]
+    return None if squares is None else np.sqrt(squares)
+
+
+def _variance_and_squares(kernel: Kernel | Any) -> tuple[Array, Array | None]:
+    """The variance of f, (C, 1), and its mean square slope over that variance, (C, D); None if f is constant.
+
+    For a kernel of length-scale ℓ the latter is 1/ℓ². In a sum, the squares average, weighted by variance; in a
+    product, they add up.
+    """
+    if not isinstance(kernel, (Sum, Product)):
+        variance, scale = (getattr(kernel, name, None) for name in ("variance", "lengthscale"))
+        variance = np.reshape(np.asarray(1.0 if variance is None else variance, dtype=np.float64), (-1, 1))
+        return variance, None if scale is None else np.atleast_2d(np.asarray(scale, dtype=np.float64)) ** -2.0
+    parts = [_variance_and_squares(part) for part in kernel.parts]
+    changing = [(variance, squares) for variance, squares in parts if squares is not None]
+    if not changing:
+        return parts[0]
+    if isinstance(kernel, Product):
+        return reduce(np.multiply, [v for v, _ in parts]), reduce(np.add, [s for _, s in changing])
+    total = reduce(np.add, [v for v, _ in changing])
+    return total, reduce(np.add, [v * s for v, s in changing]) / total
+
+
+# --- Two dimensions ---
+
+
+class Projection(NamedTuple):
+    """Two directions, (D, 2), their origin, and the names of the axes."""
+
+    center: Array
+    directions: Array
+    axes: tuple[str, str]
+
+    def transform(self, X: Array) -> Array:
+        """Project points, (N, 2)."""
+        return np.asarray((X - self.center) @ self.directions)
+
+    def explained_variance(self, X: Array) -> float:
+        """Return the share of the variance of these rows that the projection keeps."""
+        basis, _ = np.linalg.qr(self.directions)
+        centered = X - X.mean(0)
+        whole = float((centered**2).sum())
+        return min(float(((centered @ basis) ** 2).sum()) / whole, 1.0) if whole > 0 else 1.0
+
+
+def make_map(clf: Any, rows: LabeledData, log_p: Array, train: LabeledData | None, features: list[str]) -> Map | None:
+    """Place rows and inducing points in two dimensions; None with fewer than three rows.
+
+    One feature is drawn against the confidence, with the inducing points at 0; two features are drawn as they are; more
+    are projected, after scaling, to directions that the training rows choose where they are given.
+    """
+    if len(rows.y) < 3:
+        return None
+    shown = sample_indices(len(rows.y), MAP_ROWS)
+    X, y, is_right = rows.X[shown], rows.y[shown], (log_p.argmax(1) == rows.y)[shown]
+    Z, Z_class = _inducing_points(clf, X.shape[1])
+    axes, share = (features[0], features[1] if len(features) > 1 else CONFIDENCE), 1.0
+    if X.shape[1] == 1:
+        X, Z = np.column_stack([X, np.exp(log_p.max(1))[shown]]), np.column_stack([Z, np.zeros(len(Z))])
+    elif X.shape[1] > 2:
+        scaler = getattr(clf, "_scaler", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
+        scale: Transform = scaler.transform
+        found = fit_projection(scale, rows if train is None or len(train.y) < 3 else train, features)
+        share = found.explained_variance(scale(rows.X))
+        X, Z, axes = found.transform(scale(X)), found.transform(scale(Z)), found.axes
+    return Map(X, y, is_right, Z, Z_class, axes, share)
+
+
+def fit_projection(scale: Transform, rows: LabeledData, features: list[str]) -> Projection:
+    """Choose the directions that separate the classes best; the rest, or all if rows are few, by variance.
+
+    Discriminants depend on the spread within classes, which takes several rows for each feature to estimate.
+    """
+    use = sample_indices(len(rows.y), PROJECTION_ROWS)
+    X, y = scale(rows.X[use]), rows.y[use]
+    first = _discriminants(X, y) if len(X) >= ROWS_PER_FEATURE * X.shape[1] else np.empty((X.shape[1], 0))
+    rest = _principal_components(X, first, 2 - first.shape[1])
+    names = [f"discriminant {i + 1}" for i in range(first.shape[1])]
+    names += [f"principal component {i + 1}" for i in range(rest.shape[1])]
+    directions = np.column_stack([first, rest])
+    weights = np.argsort(-np.abs(directions) * X.std(0)[:, None], axis=0, kind="stable")[:NAMED]
+    axes = [
+        f"{name} (mostly {', '.join(features[i] for i in top)})" for name, top in zip(names, weights.T, strict=True)
+    ]
+    return Projection(X.mean(0), directions, (axes[0], axes[1]))
+
+
+def _discriminants(X: Array, y: Indices) -> Array:
+    """Two directions (one for two classes) along which class means are far apart relative to the spread within."""
+    from scipy.linalg import eigh
+
+    present, of_row, count = np.unique(y, return_inverse=True, return_counts=True)
+    means = np.stack([X[y == k].mean(0) for k in present])
+    apart, within = means - X.mean(0), X - means[of_row]
+    W = within.T @ within / len(X)
+    ridge = RIDGE * np.trace(W) / len(W) or 1.0  # 1 if no class has any spread
+    _, vectors = eigh((apart.T * count) @ apart / len(X), W + ridge * np.eye(len(W)))
+    return _with_positive_peak(vectors[:, ::-1][:, : min(2, len(present) - 1)])
+
+
+def _principal_components(X: Array, others: Array, count: int) -> Array:
+    """Directions of the most variance, orthogonal to the others."""
+    from sklearn.decomposition import PCA  # slow to import
+
+    if count == 0:
+        return np.empty((X.shape[1], 0))
+    basis, _ = np.linalg.qr(others)
+    rest = X - X.mean(0)
+    rest = rest - (rest @ basis) @ basis.T
+    if not rest.any():  # no variance to choose a direction by
+        return np.eye(X.shape[1])[:, :count]
+    return _with_positive_peak(PCA(count, random_state=0).fit(rest).components_.T)
+
+
+def _with_positive_peak(directions: Array) -> Array:
+    """Make the largest weight of each direction positive, so that equal rows give equal pictures."""
+    largest = directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])]
+    return np.asarray(directions * np.where(largest < 0, -1.0, 1.0))
+
+
+def _inducing_points(clf: Any, n_features: int) -> tuple[Array, Indices]:
+    """Inducing points in units of X and their classes, equally many of each; shared ones once."""
+    Z = np.asarray(getattr(clf, "inducing_points_", np.empty((1, 0, n_features))), dtype=np.float64)
+    if len(Z) > 1 and (Z[:1] == Z).all() and hasattr(clf, "posterior_"):
+        shown = sample_indices(Z.shape[1], MAP_INDUCING)
+        return Z[0, shown], np.asarray(clf.posterior_.mean).argmax(0)[shown]
+    shown = sample_indices(Z.shape[1], max(1, MAP_INDUCING // max(len(Z), 1)))
+    return Z[:, shown].reshape(-1, n_features), np.repeat(np.arange(len(Z)), len(shown))
