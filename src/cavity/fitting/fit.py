@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import ArrayData, StreamData, Survey
-from cavity.data.arrays import Share
-from cavity.data.base import Data
 from cavity.data.source import Source
+from cavity.data.training_data import Data, Shard
 from cavity.fitting.calibration import HeldOut, best_sharpness, folds, held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
 from cavity.fitting.rows import Rows
@@ -74,7 +73,7 @@ def array_data(
     own_weight = torch.from_numpy(np.bincount(rows.y, rows.weight, n_classes)).to(device)
     X = torch.as_tensor(scaler.transform(rows.X[first:last]), dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
-    return ArrayData(X, y, weight, n_classes, Share(first, n, own_weight) if workers.size > 1 else None)
+    return ArrayData(X, y, weight, n_classes, Shard(first, n, own_weight) if workers.size > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class Fitting:
         skip = _places(survey, n_held)
 
         def data(dtype: torch.dtype) -> StreamData:
-            return StreamData(source, survey, scaler, class_weight, skip, self.device, dtype, self.workers)
+            return StreamData(source, survey, scaler.transform, class_weight, skip, self.device, dtype, self.workers)
 
         fit = self._train(data, sample, scaler, "fit", is_main=True)
         return fit, best_sharpness([fit.seen(held)] if n_held else [])

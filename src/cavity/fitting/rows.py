@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
+from cavity.data.labels import encode as encode
+
 Array = NDArray[np.float64]
 
 MERGE_ROWS = 10_000
@@ -64,15 +66,6 @@ def weights_of_classes(class_weight: Any, classes: NDArray[Any], counts: NDArray
     if isinstance(class_weight, str) and class_weight == "balanced":
         return counts.sum() / (len(classes) * counts.clip(min=1).astype(np.float64))
     return class_weights(class_weight, classes)
-
-
-def encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels as places in `classes`, which is sorted."""
-    place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    unknown = classes[place] != y
-    if unknown.any():
-        raise ValueError(f"y holds the label {y[unknown][0]!r}, which is not among classes={classes!r}")
-    return place.astype(np.int64)
 
 
 def merge_equal_rows(rows: Rows) -> Rows:
