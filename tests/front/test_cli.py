@@ -220,7 +220,7 @@ WRONG = {
     "a target that is not there": (["--target", "specie"], "has no column 'specie'; did you mean 'species'?"),
     "a feature that is not there": (["--target", "species", "--features", "color"], "no column 'color'; it has 'id'"),
     "a feature of text": (["--target", "species", "--features", "id"], "feature 'id' must hold numbers, got text"),
-    "the target as a feature": (["--target", "species", "--features", "species"], "'species' must be used once, as a feature or as the target"),
+    "the target as a feature": (["--target", "species", "--features", "species"], "'species' must be used once"),
     "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "at least one feature must hold numbers"),
     "amounts": (["--target", "petal width"], "got quantities such as 0.2"),
     "a label for every row": (["--target", "id"], "150 different labels in 150 rows"),
@@ -331,7 +331,7 @@ def test_a_feature_that_lacks_is_named(model, tmp_path):
     assert "no column 'petal width'" in fails("predict", model, data, "-o", tmp_path / "p.csv")
     del columns["petal length"]
     data = write(tmp_path / "less.csv", columns)
-    assert "2 of the 4 columns" in fails("predict", model, data, "-o", tmp_path / "p.csv")
+    assert "2 of the 4 feature columns" in fails("predict", model, data, "-o", tmp_path / "p.csv")
 
 
 def test_a_model_without_names_takes_the_columns_of_numbers(tmp_path):

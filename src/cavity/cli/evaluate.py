@@ -58,7 +58,7 @@ def _score_table(
 ) -> tuple[Tally, str]:
     if not is_large(table) or drop_missing:
         found = rows_to_score(table, loaded, target, drop_missing, output)
-        return score(loaded.model, found.rows.X, found.index, loaded.names), found.which
+        return score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
     output.note(f"{table.name} is large: it is read from disk in parts")
     source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
     is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")

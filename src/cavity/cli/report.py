@@ -57,16 +57,16 @@ def report(
         raise ValueError(f"{table.name} is too large for the memory of this machine; use a sample of its rows")
     found = rows_to_score(table, loaded, target, drop_missing, output)
     learned = found.learned if train is None else _training_rows(train, loaded, target, drop_missing)
-    output.status(f"Examining {plural(len(found.index), 'row')}")
-    X, y = loaded.labeled(found.rows, found.index)
+    output.status(f"Examining {plural(len(found.class_index), 'row')}")
+    X, y = loaded.labeled(found.rows, found.class_index)
     page = loaded.model.report(
         X, y, train=_encoded(loaded, learned), title=title or f"{model.stem} on {table.name}",
         row_names=found.rows.numbers.tolist(),
     )  # fmt: skip
     page.save(out)
-    output.print(f"{out}: a report on {plural(len(found.index), 'row')}")
+    output.print(f"{out}: a report on {plural(len(found.class_index), 'row')}")
     output.result(
-        model=model, data=table.name, report=out, rows=len(found.index), which=found.which,
+        model=model, data=table.name, report=out, rows=len(found.class_index), which=found.which,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
     if is_opened:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from cavity.cli.holdout import recognize
 from cavity.cli.output import Output, plural
-from cavity.data import csv, parquet
+from cavity.data.csv import CSVFiles
 from cavity.data.labels import encode
+from cavity.data.parquet import ParquetFiles
 from cavity.data.source import Array
 from cavity.data.tables import (
     Columns,
@@ -32,17 +33,16 @@ REMEDY = "fill it in, or ignore such rows with --drop-missing"
 
 def open_table(given: Sequence[str]) -> TableFiles:
     """Open the files that names, folders and patterns stand for; all must be CSV or all Parquet."""
-    files = find_files(given, parquet.ENDINGS, csv.ENDINGS)
-    is_csv, is_parquet = (
-        [file.path.name.endswith(endings) for file in files] for endings in (csv.ENDINGS, parquet.ENDINGS)
-    )
-    for file, *known in zip(files, is_csv, is_parquet, strict=True):
-        if not any(known):
+    kinds, found = (ParquetFiles, CSVFiles), set[type[TableFiles]]()
+    files = find_files(given, *(kind.endings for kind in kinds))
+    for file in files:
+        own = [kind for kind in kinds if file.path.name.endswith(kind.endings)]
+        if not own:
             raise ValueError(f"{file.path}: the name must end in .csv, .csv.gz, .tsv or .parquet; convert the file")
-    if any(is_csv) and any(is_parquet):
+        found.update(own)
+    if len(found) > 1:
         raise ValueError(f"{' '.join(given)}: the files must be all CSV or all Parquet, got both")
-    name = given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more"
-    return csv.CSVFiles(files, name) if any(is_csv) else parquet.ParquetFiles(files, name)
+    return found.pop()(files, given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more")
 
 
 def is_large(table: TableFiles, n_processes: int = 1) -> bool:
@@ -111,7 +111,7 @@ def _complete_rows(
     X: Array, columns: Columns, name: str, first: int, drop_missing: bool, no_label: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
     """Return the indices of the rows without missing values, which must be all rows unless they may be dropped."""
-    is_missing = np.isnan(X).any(1)
+    is_missing = np.asarray(np.isnan(X).any(1))
     has_gap = is_missing if no_label is None else is_missing | no_label
     if has_gap.any() and not drop_missing:
         i = int(has_gap.argmax())
@@ -219,13 +219,13 @@ class ScoredRows(NamedTuple):
 
     Attributes:
         rows: those to use.
-        index: of each label among the classes.
+        class_index: of each label among the classes.
         learned: the rows that the model has learned from, where known.
         which: "new", "held out" or "learned from".
     """
 
     rows: TableRows
-    index: NDArray[np.int64]
+    class_index: NDArray[np.int64]
     learned: TableRows | None
     which: str
 

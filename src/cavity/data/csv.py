@@ -8,18 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cavity.data.source import Block, permuted
-from cavity.data.tables import (
-    File,
-    Given,
-    TableFiles,
-    arrow,
-    choose_columns,
-    column_type,
-    find_files,
-    split_evenly,
-)
+from cavity.data.tables import File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
 
-ENDINGS = (".csv", ".csv.gz", ".tsv")
 DELIMITERS = (",", ";", "\t", "|")
 MAX_LANES = 8
 STREAM_BYTES = 2**20  # of text read at a time
@@ -34,13 +24,15 @@ class CSVFiles(TableFiles):
     errors do not name the row.
 
     Args:
-        files: all of them.
+        given: their names, folders or patterns.
         name: what messages call them together.
         delimiter: between two columns; by default the most frequent of `,`, `;`, tab and `|` in the header of a file.
     """
 
-    def __init__(self, files: list[File], name: str | None = None, delimiter: str | None = None) -> None:
-        super().__init__(files, name)
+    endings = (".csv", ".csv.gz", ".tsv")
+
+    def __init__(self, given: Given, name: str | None = None, delimiter: str | None = None) -> None:
+        super().__init__(given, name)
         self._delimiter = delimiter
         self._schema: Any = None
 
@@ -90,7 +82,7 @@ class CSVFiles(TableFiles):
     def source(self, target: str | None, features: Sequence[str]) -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
 
-    def _read_file(self, file: File, names: Sequence[str] | None) -> Any:
+    def _read_file(self, file: File, names: Names) -> Any:
         csv = arrow("pyarrow.csv")
         try:
             return csv.read_csv(
@@ -124,7 +116,7 @@ class CSVFiles(TableFiles):
             return stream.schema.names
 
 
-class CSV:
+class CSV(TableSource):
     """Rows of CSV files with a header line, also compressed by gzip.
 
     The first megabyte decides which columns hold numbers and the type of the labels. There are at most 8 lanes, of one
@@ -146,36 +138,27 @@ class CSV:
     ([[300.0], [1200.0]], ['carrier'])
     """
 
+    kind = "csv"
+
     def __init__(
-        self,
-        path: Given,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        *,
-        delimiter: str | None = None,
+        self, path: Given, target: str | None = None, features: Names = None, *, delimiter: str | None = None
     ) -> None:
-        self._table = CSVFiles(find_files(path, ENDINGS), delimiter=delimiter)
-        schema, files = self._table.schema(), self._table.files
-        self._columns = choose_columns(schema, self._table.name, target, features)
-        self._types = self._table.types(self._columns.features)
+        self._table = CSVFiles(path, delimiter=delimiter)
+        super().__init__(self._table, target, features)
+        self._types = self._table.types(self.feature_names)
         if target is not None:
-            self._types[target] = column_type(schema, target, self._table.name)
-        self._lanes = split_evenly([file.path.stat().st_size for file in files], MAX_LANES)
+            self._types[target] = column_type(self._table.schema(), target, self._table.name)
+        self._lane_files = split_evenly([file.path.stat().st_size for file in self._files], MAX_LANES)
         self._counts: dict[int, int] = {}  # rows of the files that were read to the end
-        self.lanes, self.n_features = len(self._lanes), len(self._columns.features)
-        self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
+        self.lanes = len(self._lane_files)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        files = self._lanes[lane]
+        files = self._lane_files[lane]
         for i in permuted(files, seed):
             yield from self._file_blocks(i, sum(self._count(k) for k in files if k < i))
 
-    def fingerprint(self) -> dict[str, Any]:
-        columns = {"features": self._columns.features, "target": self._columns.target}
-        return {"kind": "csv", **columns, "lanes": self.lanes, "files": [file.facts() for file in self._table.files]}
-
     def _file_blocks(self, i: int, first: int) -> Iterator[Block]:
-        file, done, pc = self._table.files[i], 0, arrow("pyarrow.compute")
+        file, done, pc = self._files[i], 0, arrow("pyarrow.compute")
         target = self._columns.target
         for batch in self._table.stream(file, self._types):
             if target is not None and arrow().types.is_string(self._types[target]):  # an empty cell is no label
@@ -188,7 +171,7 @@ class CSV:
     def _count(self, i: int) -> int:
         """Count the rows of a file, which is read for that unless it was before."""
         if i not in self._counts:
-            self._counts[i] = sum(batch.num_rows for batch in self._table.stream(self._table.files[i], self._types))
+            self._counts[i] = sum(batch.num_rows for batch in self._table.stream(self._files[i], self._types))
         return self._counts[i]
 
 

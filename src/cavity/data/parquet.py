@@ -14,16 +14,16 @@ from cavity.data.source import Block, block_rows, permuted
 from cavity.data.tables import (
     File,
     Given,
+    Names,
     TableFiles,
+    TableSource,
     arrow,
     choose_columns,
     column_type,
     contents,
-    find_files,
     split_evenly,
 )
 
-ENDINGS = (".parquet", ".pq")
 BUFFER_BYTES = 2**16  # of a column read at a time; by default a row group is read whole
 PAGE_BYTES, PAGE_ROWS = 2**20, 20_000  # of a column at most, as most writers have them
 PIECE_ROWS = 65_536  # in a piece of a row group at least, where there are enough rows for all lanes
@@ -31,20 +31,6 @@ PIECES_PER_LANE = 4  # at least, for lanes of nearly equal size, where row group
 PIECES_PER_GROUP = 8  # at most: all rows of the group before a piece must be decoded to reach it
 LANES, READ_BYTES = (8, 4, 2), 2**25  # the most lanes that hold no more than this while all are read at once
 CHANGED = "the file has changed since the source was created; create it again"
-
-
-class Footer(NamedTuple):
-    """What the footer of a file says.
-
-    Attributes:
-        schema: of Arrow.
-        counts: rows of each row group.
-        held: bytes of each column held in memory while the largest row group is read, about.
-    """
-
-    schema: Any
-    counts: list[int]
-    held: dict[str, int]
 
 
 class Piece(NamedTuple):
@@ -70,12 +56,17 @@ class Piece(NamedTuple):
 class ParquetFiles(TableFiles):
     """Parquet files with the same columns."""
 
-    def __init__(self, files: list[File], name: str | None = None) -> None:
-        super().__init__(files, name)
-        self.footers = [read_footer(file) for file in files]
+    endings = (".parquet", ".pq")
+
+    def __init__(self, given: Given, name: str | None = None) -> None:
+        super().__init__(given, name)
+        self.metadata = list[Any]()
+        for file in self.files:
+            with open_parquet(file) as found:
+                self.metadata.append(found.metadata)
 
     def schema(self) -> Any:
-        return self.footers[0].schema
+        return self.metadata[0].schema.to_arrow_schema()
 
     def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
         names = list(dict.fromkeys([*features, *others]))
@@ -86,20 +77,20 @@ class ParquetFiles(TableFiles):
                 yield from found.iter_batches(block_rows(len(features), 1), columns=names)
 
     def count_rows(self) -> int:
-        return sum(sum(footer.counts) for footer in self.footers)
+        return sum(one.num_rows for one in self.metadata)
 
     def n_bytes(self) -> int:
-        return sum(8 * sum(footer.counts) * len(footer.schema.names) for footer in self.footers)
+        return sum(8 * one.num_rows * len(one.schema.to_arrow_schema().names) for one in self.metadata)
 
     def source(self, target: str | None, features: Sequence[str]) -> Parquet:
         return Parquet(self.files, target, features)
 
-    def _read_file(self, file: File, names: Sequence[str] | None) -> Any:
+    def _read_file(self, file: File, names: Names) -> Any:
         with open_parquet(file) as found:
             return found.read(names)
 
 
-class Parquet:
+class Parquet(TableSource):
     """Rows of Parquet files.
 
     Only the columns in use are read, some thousand rows at a time, so memory does not grow with the files. Training
@@ -124,31 +115,29 @@ class Parquet:
     [['none'], ['short', 'none']]
     """
 
+    kind = "parquet"
+
     def __init__(
-        self,
-        path: Given,
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        lanes: int | None = None,
+        self, path: Given, target: str | None = None, features: Names = None, lanes: int | None = None
     ) -> None:
-        table = ParquetFiles(find_files(path, ENDINGS))
-        self._files, footers = table.files, table.footers
-        self._columns = choose_columns(table.schema(), self._files[0].name, target, features)
-        for file, footer in zip(self._files, footers, strict=True):
-            choose_columns(footer.schema, file.name, target, self._columns.features)
-            kinds = [contents(column_type(one.schema, target, file.name)) for one in (footer, footers[0]) if target]
+        table = ParquetFiles(path)
+        super().__init__(table, target, features)
+        first = table.schema()
+        for file, metadata in zip(self._files, table.metadata, strict=True):
+            schema = metadata.schema.to_arrow_schema()
+            choose_columns(schema, file.name, target, self._columns.features)
+            kinds = [contents(column_type(one, target, file.name)) for one in (schema, first) if target]
             if len(set(kinds)) > 1:
                 raise ValueError(f"{file.name}: the target {target!r} must have one type in all files, got {kinds[0]}, "
                                  f"but {kinds[1]} in {table.name}")  # fmt: skip
         if lanes is None:
-            held = sum(footers[0].held.get(name, 0) for name in self._columns.names)
+            held = read_bytes(table.metadata[0], self._columns.names)
             lanes = next((n for n in LANES if n * held <= READ_BYTES), LANES[-1])
-        pieces = split_groups([footer.counts for footer in footers], lanes)
+        pieces = split_groups([group_rows(one) for one in table.metadata], lanes)
         parts = split_evenly([piece.n_rows for piece in pieces], lanes)
         self._pieces = [[pieces[i] for i in part] for part in parts]
-        self._file_rows = [sum(footer.counts) for footer in footers]
-        self.lanes, self.n_features = len(self._pieces), len(self._columns.features)
-        self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
+        self._file_rows = [one.num_rows for one in table.metadata]
+        self.lanes = len(self._pieces)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
         pieces = merge_pieces(self._pieces[lane]) if seed is None else self._pieces[lane]
@@ -160,9 +149,9 @@ class Parquet:
                     yield from self._piece_blocks(file, piece, first)
 
     def fingerprint(self) -> dict[str, Any]:
-        files = [file.facts() | {"rows": n} for file, n in zip(self._files, self._file_rows, strict=True)]
-        columns = {"features": self._columns.features, "target": self._columns.target}
-        return {"kind": "parquet", **columns, "lanes": self.lanes, "files": files}
+        found = super().fingerprint()
+        files = [facts | {"rows": n} for facts, n in zip(found["files"], self._file_rows, strict=True)]
+        return found | {"files": files}
 
     def _piece_blocks(self, opened: Any, piece: Piece, first: int) -> Iterator[Block]:
         file, done = self._files[piece.file], 0
@@ -197,21 +186,22 @@ def open_parquet(file: File) -> Any:
         raise ValueError(f"{file.name} is not a Parquet file ({error})") from None
 
 
-def read_footer(file: File) -> Footer:
-    """Read the schema, the row counts and the memory that reading takes."""
-    with open_parquet(file) as found:
-        groups = [found.metadata.row_group(k) for k in range(found.metadata.num_row_groups)]
-        largest = max(groups, key=lambda group: group.total_byte_size, default=None)
-        columns = [] if largest is None else [largest.column(j) for j in range(largest.num_columns)]
-        held = {column.path_in_schema: _held_bytes(column) for column in columns}
-        return Footer(found.schema_arrow, [group.num_rows for group in groups], held)
+def group_rows(metadata: Any) -> list[int]:
+    """Return the rows of each row group."""
+    return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
 
 
-def _held_bytes(column: Any) -> int:
-    """Estimate a page and the dictionary, each compressed and decompressed."""
-    page = min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
-    dictionary = column.data_page_offset - column.dictionary_page_offset if column.has_dictionary_page else 0
-    return 2 * (page + dictionary)
+def read_bytes(metadata: Any, names: Sequence[str]) -> int:
+    """Estimate the memory for reading columns of the largest row group: a page and the dictionary of each, twice."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    largest = max(groups, key=lambda group: group.total_byte_size, default=None)
+    total = 0
+    for column in [] if largest is None else [largest.column(j) for j in range(largest.num_columns)]:
+        if column.path_in_schema in names:
+            page = min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
+            has_dictionary = column.has_dictionary_page
+            total += page + (column.data_page_offset - column.dictionary_page_offset if has_dictionary else 0)
+    return 2 * total  # compressed and decompressed
 
 
 def split_groups(counts: Sequence[Sequence[int]], lanes: int) -> list[Piece]:

@@ -19,15 +19,6 @@ MODEST = 250  # powers of two: squares of values up to there neither overflow no
 SMALLEST_UNIT = -1000
 
 
-class Sample(NamedTuple):
-    """A random sample of rows: inputs, labels 0 … C−1, and which rows they are."""
-
-    X: Array
-    y: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    row: NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class Survey:
     """What one pass over a source has found.
@@ -40,7 +31,7 @@ class Survey:
         class_counts: rows of each class, (C,).
         mean, sd: of each feature, (D,); the sd has n − 1 in its denominator and is exactly 0 for a constant feature.
         lowest, highest: the range of each feature, (D,).
-        sample: rows drawn uniformly without replacement.
+        sample: rows drawn uniformly without replacement; labels are 0 … C−1.
         fingerprint: identifies the data, as JSON values.
     """
 
@@ -53,7 +44,7 @@ class Survey:
     sd: Array
     lowest: Array
     highest: Array
-    sample: Sample
+    sample: SampledRows
     fingerprint: dict[str, Any]
 
     @property
@@ -101,11 +92,11 @@ def survey(
     for labels, n in workers.gather((counts.classes, counts.counts)):
         all_counts.merge(labels, n)
     drawn = _gather_sample(reservoir.drawn(), sample_rows, workers)
-    sample = Sample(drawn.X, find_labels(drawn.y, all_counts.classes)[0], drawn.lane, drawn.row)
+    sample = drawn._replace(y=find_labels(drawn.y, all_counts.classes)[0])
     return _survey(source, by_lane, all_counts, sample)
 
 
-def _survey(source: Source, by_lane: dict[int, Moments], counts: LabelCounts, sample: Sample) -> Survey:
+def _survey(source: Source, by_lane: dict[int, Moments], counts: LabelCounts, sample: SampledRows) -> Survey:
     lane_rows = tuple(by_lane[lane].n if lane in by_lane else 0 for lane in range(source.lanes))
     whole = reduce(Moments.merge, (by_lane[lane] for lane in sorted(by_lane)))  # the same order on any workers
     mean, sd = whole.mean_and_sd()
@@ -131,16 +122,16 @@ def _blocks(source: Source, workers: Workers) -> Iterator[tuple[int, Block]]:
         yield from ((lane, block) for block in source.blocks(lane) if len(block.rows))
 
 
-def _gather_sample(mine: KeyedRows | None, size: int, workers: Workers) -> KeyedRows:
+def _gather_sample(mine: SampledRows | None, size: int, workers: Workers) -> SampledRows:
     """Return the sample of all workers; only its rows are sent."""
     keys = np.concatenate(workers.gather(np.empty(0) if mine is None else mine.key))
     cut = np.sort(keys)[:size][-1] if len(keys) else 0.0
     parts = workers.gather(None if mine is None else mine.take(mine.key <= cut))
-    return KeyedRows.concat([part for part in parts if part is not None]).smallest(size)
+    return SampledRows.concat([part for part in parts if part is not None]).smallest(size)
 
 
-class KeyedRows(NamedTuple):
-    """Rows with the random keys by which they are sampled."""
+class SampledRows(NamedTuple):
+    """Rows with the random keys by which they are sampled, and their lanes and numbers."""
 
     key: Array
     X: Array
@@ -149,16 +140,17 @@ class KeyedRows(NamedTuple):
     row: NDArray[np.int64]
 
     @staticmethod
-    def concat(parts: Sequence[KeyedRows]) -> KeyedRows:
+    def concat(parts: Sequence[SampledRows]) -> SampledRows:
         """Concatenate the parts."""
         key, X, y, lane, row = zip(*parts, strict=True)
-        return KeyedRows(*map(np.concatenate, (key, X)), concat_labels(y), *map(np.concatenate, (lane, row)))
+        joined = [np.concatenate(arrays) for arrays in (key, X, lane, row)]
+        return SampledRows(joined[0], joined[1], concat_labels(y), joined[2], joined[3])
 
-    def take(self, chosen: NDArray[Any] | slice) -> KeyedRows:
+    def take(self, chosen: NDArray[Any] | slice) -> SampledRows:
         """Select rows."""
-        return KeyedRows(*(part[chosen] for part in self))
+        return SampledRows._make(part[chosen] for part in self)
 
-    def smallest(self, size: int) -> KeyedRows:
+    def smallest(self, size: int) -> SampledRows:
         """Return the rows with the smallest keys, sorted by them."""
         return self.take(np.lexsort((self.row, self.lane, self.key))[:size])
 
@@ -174,7 +166,7 @@ class ReservoirSample:
     def __init__(self, size: int, seed: int) -> None:
         self._size, self._seed = size, seed
         self._generators: dict[int, np.random.Generator] = {}
-        self._held: list[KeyedRows] = []
+        self._held: list[SampledRows] = []
         self._cut = np.inf if size > 0 else 0.0  # keys at or above it are not kept
 
     def add(self, lane: int, block: Block) -> None:
@@ -182,16 +174,16 @@ class ReservoirSample:
         if lane not in self._generators:
             self._generators[lane] = np.random.Generator(np.random.Philox([self._seed, lane]))
         key = self._generators[lane].random(len(block.rows))
-        rows = KeyedRows(key, block.X, labels_of(block), np.full(len(key), lane), block.rows)
+        rows = SampledRows(key, block.X, labels_of(block), np.full(len(key), lane), block.rows)
         self._held.append(rows.take(np.flatnonzero(key < self._cut)))
         if sum(len(part.key) for part in self._held) > 2 * self._size:
-            kept = KeyedRows.concat(self._held).smallest(self._size)
+            kept = SampledRows.concat(self._held).smallest(self._size)
             self._held = [kept]
             self._cut = float(kept.key[-1]) if self._size > 0 else 0.0
 
-    def drawn(self) -> KeyedRows | None:
+    def drawn(self) -> SampledRows | None:
         """Return the sample so far; None where there were no rows."""
-        return KeyedRows.concat(self._held).smallest(self._size) if self._held else None
+        return SampledRows.concat(self._held).smallest(self._size) if self._held else None
 
 
 class Moments(NamedTuple):

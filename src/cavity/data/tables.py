@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from cavity.data.labels import listed
 from cavity.data.source import Array, Block, Source, check_block, row_name
 
+Names = Sequence[str] | None  # of columns
+
 SHOWN = 12  # columns in a message
 
 
@@ -117,12 +119,15 @@ class TableFiles(ABC):
     """Files with the same columns, all CSV or all Parquet.
 
     Args:
-        files: all of them.
+        given: their names, folders or patterns.
         name: what messages call them together; by default the name of the first.
     """
 
-    def __init__(self, files: list[File], name: str | None = None) -> None:
-        self.files, self.name = files, files[0].name if name is None else name
+    endings: tuple[str, ...]
+
+    def __init__(self, given: Given, name: str | None = None) -> None:
+        self.files = find_files(given, self.endings)
+        self.name = self.files[0].name if name is None else name
 
     @abstractmethod
     def schema(self) -> Any:
@@ -145,10 +150,10 @@ class TableFiles(ABC):
         """Return a source that reads the files in blocks."""
 
     @abstractmethod
-    def _read_file(self, file: File, names: Sequence[str] | None) -> Any:
+    def _read_file(self, file: File, names: Names) -> Any:
         """Read columns of a file into memory."""
 
-    def read(self, names: Sequence[str] | None = None) -> Any:
+    def read(self, names: Names = None) -> Any:
         """Read these columns, or all, of all rows as one Arrow table; a type fits every row."""
         pa = arrow()
         tables = [self._read_file(file, names) for file in self.files]
@@ -197,7 +202,7 @@ def choose_columns(
     schema: Any,
     name: str,
     target: str | None = None,
-    features: Sequence[str] | None = None,
+    features: Names = None,
     drop: Sequence[str] = (),
 ) -> Columns:
     """Choose the feature columns and check that they and the target can be used.
@@ -257,6 +262,21 @@ def contents(kind: Any) -> str:
         "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
     }
     return next((word for word, tests in words.items() if any(test(kind) for test in tests)), str(kind))
+
+
+class TableSource:
+    """What CSV and Parquet sources share: the columns in use and the fingerprint."""
+
+    kind: str
+
+    def __init__(self, table: TableFiles, target: str | None, features: Names) -> None:
+        self._files, self._columns = table.files, choose_columns(table.schema(), table.name, target, features)
+        self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
+        self.n_features, self.lanes = len(self.feature_names), 1
+
+    def fingerprint(self) -> dict[str, Any]:
+        columns = {"features": self._columns.features, "target": self._columns.target}
+        return {"kind": self.kind, **columns, "lanes": self.lanes, "files": [file.facts() for file in self._files]}
 
 
 # --- Values ---

@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cavity.data.csv import ENDINGS, CSVFiles
-from cavity.data.parquet import ENDINGS as PARQUET_ENDINGS
+from cavity.data.csv import CSVFiles
 from cavity.data.parquet import ParquetFiles
 from cavity.data.tables import choose_columns, find_files
 
@@ -80,14 +79,14 @@ def folder(tmp_path):
 
 
 def read_csv(path, names=None):
-    return CSVFiles(find_files(path, ENDINGS)).read(names)
+    return CSVFiles(path).read(names)
 
 
 def test_a_folder_has_its_files_in_the_order_of_their_names(folder):
-    found = find_files(folder, PARQUET_ENDINGS, ENDINGS)
+    found = find_files(folder, ParquetFiles.endings, CSVFiles.endings)
     assert [file.path.name for file in found] == ["a.parquet", "b.parquet"]  # no CSV among Parquet
     assert ParquetFiles(found).read(["y"])["y"].to_pylist() == ["a", "a", "b", "b"]
-    assert [file.path.name for file in find_files(folder, ENDINGS)] == ["rows.csv"]
+    assert [file.path.name for file in find_files(folder, CSVFiles.endings)] == ["rows.csv"]
 
 
 def test_a_pattern_and_several_names_mean_their_files(folder):
@@ -118,7 +117,7 @@ def test_packed_files_are_read(tmp_path):
 
 def test_a_type_fits_all_rows_not_just_the_first(tmp_path):
     (tmp_path / "rows.csv").write_text("x,y\n" + "1,a\n" * 300_000 + "1.5,b\n")
-    found = CSVFiles(find_files(tmp_path / "rows.csv"))
+    found = CSVFiles(tmp_path / "rows.csv")
     assert str(found.schema().field("x").type) == "int64"
     assert found.read()["x"][-1].as_py() == 1.5
 
@@ -131,20 +130,20 @@ def test_a_column_that_only_the_first_file_has_is_named(tmp_path):
 
 
 def test_rows_are_counted_where_that_is_cheap(folder):
-    assert CSVFiles(find_files(folder / "rows.csv")).count_rows() == 2
-    assert ParquetFiles(find_files(folder, PARQUET_ENDINGS)).count_rows() == 4
+    assert CSVFiles(folder / "rows.csv").count_rows() == 2
+    assert ParquetFiles(folder).count_rows() == 4
     with gzip.open(folder / "rows.csv.gz", "wt") as file:
         file.write("x,y\n1,a\n")
-    assert CSVFiles(find_files(folder / "rows.csv.gz")).count_rows() is None
+    assert CSVFiles(folder / "rows.csv.gz").count_rows() is None
 
 
 def test_a_table_gives_a_source_of_its_files(folder):
-    assert ParquetFiles(find_files(folder, PARQUET_ENDINGS)).source("y", ["x"]).feature_names == ["x"]
-    assert ParquetFiles(find_files(folder / "?.parquet")).source("y", ["x"]).fingerprint()["files"][1]["rows"] == 2
-    assert CSVFiles(find_files(folder / "rows.csv")).source("y", ["x"]).n_features == 1
+    assert ParquetFiles(folder).source("y", ["x"]).feature_names == ["x"]
+    assert ParquetFiles(str(folder / "?.parquet")).source("y", ["x"]).fingerprint()["files"][1]["rows"] == 2
+    assert CSVFiles(folder / "rows.csv").source("y", ["x"]).n_features == 1
 
 
 def test_a_schema_of_no_rows_is_refused(tmp_path):
     (tmp_path / "rows.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match="has no rows"):
-        CSVFiles(find_files(tmp_path / "rows.csv")).schema()
+        CSVFiles(tmp_path / "rows.csv").schema()
