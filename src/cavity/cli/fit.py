@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -36,6 +37,7 @@ EXPLAINED_ROWS = 1000  # of a text column are searched for cells that are not nu
 LAST_RECORDS = 2  # of a stopped training, one of which says so
 STOPPING = b"\nstopping after this step; press Ctrl-C again to quit now\n"
 STDERR = 2
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
 
 
 class Count(click.ParamType):
@@ -311,18 +313,10 @@ def explain_left_out(columns: Columns, table: TableFiles) -> dict[str, str]:
 
 def _explain_text(column: Any) -> str:
     cells = [(row, cell) for row, cell in enumerate(column.slice(0, EXPLAINED_ROWS).to_pylist(), start=1) if cell]
-    others = [(row, cell) for row, cell in cells if not _is_number(cell)]
+    others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]
     if 2 * len(others) >= len(cells):
         return "text"
     return "text: row {} has {!r}".format(*others[0]) if others else "text that looks like numbers"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def row_counters(X: Array, features: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import click
 from cavity.cli.holdout import recognize
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
 from cavity.cli.output import Output, check_writable, is_main_process, plural
-from cavity.cli.rows import LoadedModel, TableRows, is_large, load_model, open_table, rows_to_score
+from cavity.cli.rows import LoadedModel, TableRows, frame, is_large, load_model, open_table, rows_to_score
 from cavity.data.labels import encode
 
 
@@ -58,11 +58,13 @@ def report(
     found = rows_to_score(table, loaded, target, drop_missing, output)
     learned = found.learned if train is None else _training_rows(train, loaded, target, drop_missing)
     output.status(f"Examining {plural(len(found.class_index), 'row')}")
-    X, y = loaded.labeled(found.rows, found.class_index)
     page = loaded.model.report(
-        X, y, train=_encoded(loaded, learned), title=title or f"{model.stem} on {table.name}",
+        frame(found.rows.X, loaded.names),
+        loaded.model.classes_[found.class_index],
+        train=_encoded(loaded, learned),
+        title=title or f"{model.stem} on {table.name}",
         row_names=found.rows.numbers.tolist(),
-    )  # fmt: skip
+    )
     page.save(out)
     output.print(f"{out}: a report on {plural(len(found.class_index), 'row')}")
     output.result(

@@ -196,10 +196,6 @@ class LoadedModel(NamedTuple):
         columns = self.columns(table, target)
         return read_rows(table.name, table.read(columns.names), columns, drop_missing)
 
-    def labeled(self, rows: TableRows, index: NDArray[np.int64]) -> tuple[Any, NDArray[Any]]:
-        """Return features and labels in the form that the model expects."""
-        return frame(rows.X, self.names), self.model.classes_[index]
-
 
 def load_model(path: Path) -> LoadedModel:
     """Load a model from its file."""
@@ -209,9 +205,8 @@ def load_model(path: Path) -> LoadedModel:
 
     model = load(path)
     names = getattr(model, "feature_names_in_", None)
-    return LoadedModel(
-        model, None if names is None else [str(name) for name in names], (model.metrics_ or {}).get("target")
-    )
+    target = (model.metrics_ or {}).get("target")
+    return LoadedModel(model, None if names is None else [str(name) for name in names], target)
 
 
 class ScoredRows(NamedTuple):
@@ -230,20 +225,18 @@ class ScoredRows(NamedTuple):
     which: str
 
 
-def rows_to_score(
-    table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, output: Output
-) -> ScoredRows:
+def rows_to_score(table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, out: Output) -> ScoredRows:
     """Read the rows to score on; of the file that the model was trained on, only those held out."""
     rows = loaded.read(table, target, drop_missing)
-    note_dropped(rows.dropped, output)
+    note_dropped(rows.dropped, out)
     index = encode(rows.y, loaded.model.classes_, lambda i: f"{table.name}, row {rows.numbers[i]}", as_text=True)
     held = recognize(rows.X, rows.y, loaded.metrics)
     if held is None:
         return ScoredRows(rows, index, None, "new")
     if not held.any():
-        note_learned(table, output)
+        note_learned(table, out)
         return ScoredRows(rows, index, None, "learned from")
-    output.note(f"{table.name}: the model was trained on this file; only the {plural(int(held.sum()), 'row')} "
+    out.note(f"{table.name}: the model was trained on this file; only the {plural(int(held.sum()), 'row')} "
                 "held out from training are used")  # fmt: skip
     return ScoredRows(rows.take(held), index[held], rows.take(~held), "held out")
 

@@ -70,12 +70,12 @@ def find_labels(y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.int6
     return index, np.asarray(classes[index] == y, dtype=bool)
 
 
-def _row_of_y(i: int) -> str:
-    return f"y, row {i}"
-
-
 def encode(
-    y: NDArray[Any], classes: NDArray[Any], where: Callable[[int], str] = _row_of_y, *, as_text: bool = False
+    y: NDArray[Any],
+    classes: NDArray[Any],
+    where: Callable[[int], str] = "y, row {}".format,
+    *,
+    as_text: bool = False,
 ) -> NDArray[np.int64]:
     """Return the index of each label in the classes.
 
