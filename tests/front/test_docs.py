@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
+import click
 import pytest
 
 from cavity.cli import main
@@ -63,7 +64,7 @@ def _parse(line):
     """As far as the options: nothing is run."""
     program, name, *rest = shlex.split(line, comments=True)
     assert program == "cavity"
-    command = main.get_command(None, name)
+    command = main.get_command(click.Context(main), name)
     assert command is not None
     if rest and "--help" not in rest:
         words = [STAND_INS.get(word, word) for word in rest[: rest.index(">") if ">" in rest else None]]
