@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 
 import cavity
 from cavity import GPClassifier
-from cavity.cli import files, main
+from cavity.cli import main
 from cavity.metrics import scores
 
 pa = pytest.importorskip("pyarrow")
@@ -84,6 +84,7 @@ def test_a_fit_says_what_it_used_and_how_good_it_is(folder, tmp_path):
     assert "150 rows, 4 features, 3 labels in 'species'" in found.stdout
     assert "120 rows to learn from, 30 held out" in found.stdout
     assert "On the 30 rows held out" in found.stdout
+    assert found.stderr.startswith(f"Reading {folder / 'iris.csv'}\n")
     assert "calibration error" in found.stdout
     assert "\r" not in found.output
     assert "epoch 8 of 8" in found.stderr
@@ -146,7 +147,7 @@ def test_no_holdout_learns_from_all_rows_and_evaluate_warns(folder, tmp_path):
     assert "held out" not in found.stdout
     assert sum(cavity.load(out).training_["class_counts"]) == 150
     told = run("evaluate", out, folder / "iris.csv")
-    assert "has learned from these very rows" in told.stderr
+    assert "was trained on these rows" in told.stderr
     assert "on 150 rows" in told.stdout
 
 
@@ -190,7 +191,7 @@ def test_parquet_in_a_folder_by_a_pattern_and_as_several_files_is_the_same_as_on
 def test_a_row_counter_is_pointed_out(tmp_path):
     data = write(tmp_path / "rows.csv", iris(number=list(range(150))))
     found = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
-    assert "'number' only counts the rows; leave it out with --drop" in found.stderr
+    assert "'number' only counts the rows; ignore it with --drop" in found.stderr
     again = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", "--drop", "number", *QUICK)
     assert "only counts" not in again.stderr
     assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
@@ -205,7 +206,7 @@ def test_a_missing_value_is_named_and_such_rows_can_be_left_out(tmp_path):
     columns["species"][140] = ""
     data, out = write(tmp_path / "gaps.csv", columns), tmp_path / "m.cavity"
     error = fails("fit", data, "--target", "species", "-o", out)
-    assert "column 'petal width' has no value in row 17 (2 rows have gaps)" in error
+    assert "column 'petal width' has no value in row 17 (2 rows have missing values)" in error
     assert "--drop-missing" in error
     told = json.loads(run("fit", data, "--target", "species", "-o", out, "--drop-missing", "--json", *QUICK).stdout)
     assert (told["rows"] + told["held_out"], told["dropped_rows"]) == (148, 2)
@@ -216,14 +217,14 @@ def test_a_missing_value_is_named_and_such_rows_can_be_left_out(tmp_path):
 
 
 WRONG = {
-    "a target that is not there": (["--target", "specie"], "there is no column 'specie'; is 'species' meant?"),
-    "a feature that is not there": (["--target", "species", "--features", "color"], "no column 'color'; there are"),
-    "a feature of text": (["--target", "species", "--features", "id"], "column 'id' holds text"),
-    "the target as a feature": (["--target", "species", "--features", "species"], "'species' is named as a feature"),
-    "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "no column of numbers is left"),
-    "amounts": (["--target", "petal width"], "holds amounts such as 0.2"),
+    "a target that is not there": (["--target", "specie"], "has no column 'specie'; did you mean 'species'?"),
+    "a feature that is not there": (["--target", "species", "--features", "color"], "no column 'color'; it has 'id'"),
+    "a feature of text": (["--target", "species", "--features", "id"], "feature 'id' must hold numbers, got text"),
+    "the target as a feature": (["--target", "species", "--features", "species"], "'species' must be used once"),
+    "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "at least one feature must hold numbers"),
+    "amounts": (["--target", "petal width"], "got quantities such as 0.2"),
     "a label for every row": (["--target", "id"], "150 different labels in 150 rows"),
-    "one label": (["--target", "when"], "one label only, 2020-02-03"),
+    "one label": (["--target", "when"], "at least two different labels, got one, 2020-02-03"),
     "a device": (["--target", "species", "--device", "abacus"], "device='abacus' cannot be used"),
 }  # fmt: skip
 
@@ -243,23 +244,25 @@ def run_error(data, options, out):
 
 def test_files_that_cannot_be_read_are_named(folder, model, tmp_path):
     out = ["--target", "species", "-o", tmp_path / "m.cavity"]
-    assert "iris.csv meant?" in fails("fit", folder / "iris.cvs", *out)
+    assert "iris.csv?" in fails("fit", folder / "iris.cvs", *out)
     (tmp_path / "sheet.xlsx").write_bytes(b"PK")
     assert "must end in .csv" in fails("fit", tmp_path / "sheet.xlsx", *out)
     (tmp_path / "torn.parquet").write_bytes(b"PAR1....")
-    assert "torn.parquet cannot be read as Parquet" in fails("fit", tmp_path / "torn.parquet", *out)
+    assert "torn.parquet is not a Parquet file" in fails("fit", tmp_path / "torn.parquet", *out)
     (tmp_path / "empty.csv").write_text("")
     assert "empty.csv" in fails("fit", tmp_path / "empty.csv", *out)
     (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2,y,z\n")
     assert "ragged.csv" in fails("fit", tmp_path / "ragged.csv", *out)
-    assert "there is no such file" in fails("evaluate", tmp_path / "none.cavity", folder / "iris.csv")
+    assert "none.cavity does not exist" in fails("evaluate", tmp_path / "none.cavity", folder / "iris.csv")
     (tmp_path / "torn.cavity").write_bytes(model.read_bytes()[:-100])
     assert "torn.cavity" in fails("predict", tmp_path / "torn.cavity", folder / "iris.csv", "-o", tmp_path / "p.csv")
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_training(folder, tmp_path):
-    assert "there is no folder" in fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "no" / "m")
-    assert "is a folder" in fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path)
+    assert "does not exist; create it first" in fails(
+        "fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "no" / "m"
+    )
+    assert "must be a file, got a folder" in fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +316,7 @@ def test_parquet_a_folder_and_stdout_say_the_same(folder, model, tmp_path):
 
 
 def test_rows_in_many_blocks_come_out_in_their_order(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("cavity.data.csv_stream.BLOCK_BYTES", 700)
+    monkeypatch.setattr("cavity.data.csv.STREAM_BYTES", 700)
     data = write(tmp_path / "rows.csv", iris(number=list(range(150))))
     run("predict", model, data, "-o", tmp_path / "p.csv", "--keep", "number")
     found = read_csv(tmp_path / "p.csv")
@@ -328,7 +331,7 @@ def test_a_feature_that_lacks_is_named(model, tmp_path):
     assert "no column 'petal width'" in fails("predict", model, data, "-o", tmp_path / "p.csv")
     del columns["petal length"]
     data = write(tmp_path / "less.csv", columns)
-    assert "2 of the 4 columns" in fails("predict", model, data, "-o", tmp_path / "p.csv")
+    assert "2 of the 4 feature columns" in fails("predict", model, data, "-o", tmp_path / "p.csv")
 
 
 def test_a_model_without_names_takes_the_columns_of_numbers(tmp_path):
@@ -338,18 +341,18 @@ def test_a_model_without_names_takes_the_columns_of_numbers(tmp_path):
     assert len(read_csv(tmp_path / "p.csv")) == 150
     assert "name it with --target" in fails("evaluate", tmp_path / "m.cavity", data)
     write(tmp_path / "more.csv", iris(extra=[1.5] * 150))
-    assert "5 columns of numbers" in fails(
+    assert "must have 4 numeric columns" in fails(
         "predict", tmp_path / "m.cavity", tmp_path / "more.csv", "-o", tmp_path / "q.csv"
     )
 
 
 def test_data_is_not_overwritten_and_endings_are_checked(folder, model, tmp_path):
     before = (folder / "new.csv").read_bytes()
-    assert "is where the data is" in fails("predict", model, folder / "new.csv", "-o", folder / "new.csv")
+    assert "is one of the data files" in fails("predict", model, folder / "new.csv", "-o", folder / "new.csv")
     assert (folder / "new.csv").read_bytes() == before
     assert "must end in .csv or .parquet" in fails("predict", model, folder / "new.csv", "-o", tmp_path / "p.txt")
     assert list(tmp_path.iterdir()) == []
-    assert "written already" in fails(
+    assert "column names must be unique" in fails(
         "predict", model, folder / "new.csv", "-o", tmp_path / "p.csv", "--keep", "species,species"
     )
 
@@ -367,6 +370,7 @@ def test_scores_are_those_of_the_library_and_every_label_has_a_line(folder, mode
         assert told["scores"][name] == pytest.approx(value, abs=1e-9)
     assert [one["label"] for one in told["classes"]] == found.classes_.tolist()
     assert [one["rows"] for one in told["classes"]] == [5, 5, 5]
+    assert set(told["classes"][0]) == {"label", "rows", "recall", "predicted", "precision"}
     shown = run("evaluate", model, folder / "new.csv").stdout
     assert all(label in shown for label in found.classes_)
 
@@ -384,7 +388,7 @@ def test_a_label_that_the_model_does_not_know_is_named(model, tmp_path):
     columns = iris(slice(0, 9))
     columns["species"][4] = "tulip"
     data = write(tmp_path / "odd.csv", columns)
-    assert "row 5: the model does not know the label 'tulip'" in fails("evaluate", model, data)
+    assert "row 5: label 'tulip' is not one of the classes" in fails("evaluate", model, data)
 
 
 # --- report ---
@@ -392,7 +396,7 @@ def test_a_label_that_the_model_does_not_know_is_named(model, tmp_path):
 
 def test_a_report_of_the_training_file_is_about_the_rows_held_out(folder, model, tmp_path):
     found = run("report", model, folder / "iris.csv", "-o", tmp_path / "report.html", "--title", "Three flowers")
-    assert "only the 30 rows that it has not learned from are used" in found.stderr
+    assert "only the 30 rows held out from training are used" in found.stderr
     assert "a report on 30 rows" in found.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Three flowers" in page
@@ -410,7 +414,7 @@ def test_a_report_of_other_rows_takes_the_training_file_for_its_baselines(folder
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(files, "available_bytes", lambda device: 10_000)
+    monkeypatch.setattr("cavity.runtime.memory.available_bytes", lambda device: 10_000)
 
 
 def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
@@ -424,10 +428,10 @@ def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
     assert told["rows"] == 150
     told = json.loads(run("evaluate", out, folder / "iris.csv", "--json").stdout)
     assert told["which"] == "new"
-    assert "cannot be used" in fails(
+    assert "are not available" in fails(
         "fit", tmp_path / "iris.parquet", "--target", "species", "-o", out, "--holdout", 0.5
     )
-    assert "give a sample" in fails("report", out, tmp_path / "iris.parquet", "-o", tmp_path / "r.html")
+    assert "use a sample" in fails("report", out, tmp_path / "iris.parquet", "-o", tmp_path / "r.html")
 
 
 # --- Ctrl-C ---
@@ -470,7 +474,7 @@ def test_ctrl_c_stops_training_and_keeps_the_model(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "stopping after this step; again to leave at once" in err
+    assert "stopping after this step; press Ctrl-C again to quit now" in err
     told = json.loads(out)
     assert told["stopped"] is True
     assert told["epochs"] >= 3
@@ -496,7 +500,7 @@ def test_ctrl_c_before_there_is_anything_to_keep_ends_with_130(folder, tmp_path,
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cavity.cli.learning.read_rows", interrupted)
+    monkeypatch.setattr("cavity.cli.fit.read_rows", interrupted)
     found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", code=130)
     assert "Traceback" not in found.output
     assert list(tmp_path.iterdir()) == []

@@ -104,7 +104,7 @@ def test_predictions_are_written_whole_or_not_at_all(rows, folder, tmp_path):
     assert model.predict_to(source, tmp_path / "out") == N
     whole = pq.read_table(tmp_path / "out")
     (tmp_path / "out" / "part-00001.parquet").unlink()
-    with pytest.raises(ValueError, match=r"holds predictions already .*resume=True"):
+    with pytest.raises(ValueError, match=r"must not hold predictions, got .*resume=True"):
         model.predict_to(source, tmp_path / "out")
     assert 0 < model.predict_to(source, tmp_path / "out", resume=True) < N
     assert pq.read_table(tmp_path / "out").equals(whole)
@@ -146,7 +146,7 @@ def test_a_label_that_the_survey_has_not_seen_is_named_by_file_and_row(rows, tmp
     y = y.copy()
     y[605] = "up"
     source = Parquet(written(tmp_path, X, y), target="side", lanes=1)
-    with pytest.raises(ValueError, match=r"part-2\.parquet, row 5: the label 'up' is not among the classes"):
+    with pytest.raises(ValueError, match=r"part-2\.parquet, row 5: label 'up' is not one of the classes"):
         classifier(batch_size=100).fit(source, survey=known)
 
 

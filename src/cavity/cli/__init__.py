@@ -1,16 +1,19 @@
-"""The command line: one thin file per command."""
+"""The command `cavity`: one module per subcommand, imported when it runs, so that help appears at once."""
 
 import click
 
-from cavity.cli.demo import demo
-from cavity.cli.evaluate import evaluate
-from cavity.cli.fit import fit
 from cavity.cli.output import Commands
-from cavity.cli.predict import predict
-from cavity.cli.report import report
+
+SUMMARIES = {
+    "demo": "Classify handwritten digits and compare with two baselines.",
+    "evaluate": "Score a model on labeled rows.",
+    "fit": "Train a classifier on the rows of a file.",
+    "predict": "Predict labels and probabilities for the rows of a file.",
+    "report": "Write an HTML report about a model.",
+}
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, summaries=SUMMARIES)
 @click.version_option(package_name="cavity")
 def main() -> None:
     """Gaussian process classification with probabilities you can trust.
@@ -21,7 +24,3 @@ def main() -> None:
       cavity predict model.cavity new.csv -o predictions.csv
       cavity report model.cavity data.csv -o report.html
     """
-
-
-for command in (demo, evaluate, fit, predict, report):
-    main.add_command(command)

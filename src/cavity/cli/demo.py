@@ -9,16 +9,6 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-
-from cavity.classifier import GPClassifier
-from cavity.datasets import load
-from cavity.metrics import scores
-from cavity.report.text import images, table
 
 SHOWN = 5
 SIDE = 8  # pixels
@@ -26,14 +16,20 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--seed", default=0, show_default=True, help="Of the split and of every model.")
-@click.option("--out", default="demo", show_default=True, type=FOLDER, help="Where the report and the model go.")
-@click.option("--files", type=FOLDER, help="Only write the rows into this folder: digits-train.csv, digits-test.csv.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the split and of every model.")
+@click.option("--out", default="demo", show_default=True, type=FOLDER, help="Folder for the report and the model.")
+@click.option("--files", type=FOLDER, help="Only write the rows to this folder: digits-train.csv, digits-test.csv.")
 def demo(seed: int, out: Path, files: Path | None) -> None:
-    """Fit scikit-learn's digits with SEP and EP, compare with two baselines, write a report.
+    """Classify handwritten digits with SEP and EP, compare with two baselines, and write a report.
 
     Example: cavity demo --seed 1, or cavity demo --files . for rows to try the other commands on
     """
+    from sklearn.model_selection import train_test_split
+
+    from cavity.datasets import load
+    from cavity.metrics import scores
+    from cavity.report.text import table
+
     digits = load("digits")
     X_train, X_test, y_train, y_test = split = train_test_split(
         digits.X, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
@@ -45,19 +41,21 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
     models = _models(seed)
     rows = []
     for name, model in models.items():
-        seconds = _fit(model, X_train, y_train)
+        started = time.perf_counter()
+        model.fit(X_train, y_train)
+        seconds = time.perf_counter() - started
         with np.errstate(divide="ignore"):
             s = scores(y_test, model.predict_log_proba(X_test), model.classes_)
         nll = f"{s.nll:.3f}" if np.isfinite(s.nll) else "inf"
         rows.append([name, f"{100 * s.error:.1f} %", nll, f"{s.brier:.3f}", f"{s.ece:.3f}", f"{seconds:.1f} s"])
     click.echo("\n" + table(["", "error", "NLL", "Brier", "calibration error", "fit"], rows))
-    click.echo("\nNLL, Brier and calibration error judge the probabilities; lower is better.")
-    _show_least_sure(models["cavity SEP"], X_test, y_test)
-    _leave(models["cavity EP"], split, out)
+    click.echo("\nNLL, Brier score and calibration error measure the probabilities; lower is better.")
+    _show_most_uncertain(models["cavity SEP"], X_test, y_test)
+    _save(models["cavity EP"], split, out)
 
 
 def _write_rows(split: Any, folder: Path) -> None:
-    """As tables that the other commands read."""
+    """Write tables that the other commands read."""
     X_train, X_test, y_train, y_test = split
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"pixel_{row}_{column}" for row in range(SIDE) for column in range(SIDE)]
@@ -67,18 +65,25 @@ def _write_rows(split: Any, folder: Path) -> None:
         click.echo(f"{path}: {len(y)} images, 64 pixels each, and the column digit")
 
 
-def _leave(model: GPClassifier, split: Any, folder: Path) -> None:
-    """The model and a report of it, to keep."""
+def _save(model: Any, split: Any, folder: Path) -> None:
+    """Save the model and a report about it."""
     X_train, X_test, y_train, y_test = split
     folder.mkdir(parents=True, exist_ok=True)
     model.save(folder / "digits.cavity")
     report = model.report(X_test, y_test, train=(X_train, y_train), title="Handwritten digits")
     report.save(folder / "report.html")
-    click.echo(f"\n{folder / 'report.html'} says how far to trust cavity EP; open it in a browser.")
-    click.echo(f"{folder / 'digits.cavity'} is the model: cavity.load reads it.")
+    click.echo(f"\nOpen {folder / 'report.html'}, a report on cavity EP, in a browser.")
+    click.echo(f"Load the model with cavity.load({str(folder / 'digits.cavity')!r}).")
 
 
 def _models(seed: int) -> dict[str, Any]:
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from cavity.classifier import GPClassifier
+
     return {
         "cavity SEP": GPClassifier("sep", random_state=seed, verbose=1),
         "cavity EP": GPClassifier("ep", random_state=seed, verbose=1),
@@ -87,20 +92,15 @@ def _models(seed: int) -> dict[str, Any]:
     }
 
 
-def _fit(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> float:
-    started = time.perf_counter()
-    model.fit(X, y)
-    return time.perf_counter() - started
+def _show_most_uncertain(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> None:
+    from cavity.report.text import images
 
-
-def _show_least_sure(model: GPClassifier, X: NDArray[np.float64], y: NDArray[Any]) -> None:
-    unsure = model.uncertainty(X)
-    rows = np.argsort(unsure.total)[::-1][:SHOWN]
-    p = model.predict_proba(X[rows])
-    click.echo("\nThe test images that cavity is least sure of:\n")
-    click.echo(images(X[rows].reshape(-1, SIDE, SIDE), [_caption(*c) for c in zip(y[rows], p, strict=True)]))
+    rows = np.argsort(model.uncertainty(X).total)[::-1][:SHOWN]
+    captions = [_caption(*c) for c in zip(y[rows], model.predict_proba(X[rows]), strict=True)]
+    click.echo("\nThe test images that cavity is most uncertain about:\n")
+    click.echo(images(X[rows].reshape(-1, SIDE, SIDE), captions))
 
 
 def _caption(label: Any, p: NDArray[np.float64]) -> list[str]:
     first, second = np.argsort(p)[::-1][:2]
-    return ["", f"{first}: {p[first]:.2f}", f"{second}: {p[second]:.2f}", f"(it is a {label})"]
+    return ["", f"{first}: {p[first]:.2f}", f"{second}: {p[second]:.2f}", f"(true label: {label})"]

@@ -1,21 +1,28 @@
-"""`cavity evaluate`: how good a model is on labeled rows."""
+"""`cavity evaluate`: scores of a model on labeled rows."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
-from cavity.cli.files import Data, find, is_large, schema, source
 from cavity.cli.holdout import files_digest
-from cavity.cli.labels import places
-from cavity.cli.models import Loaded, judged, load_model, note_learned, target_of
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, TARGET
-from cavity.cli.output import Output, is_first, plural
-from cavity.cli.progress import through_rows
-from cavity.cli.scoring import Tally, class_table, in_words, score
-from cavity.cli.tables import frame, model_columns
+from cavity.cli.output import Output, is_main_process, plural, row_progress
+from cavity.cli.rows import LoadedModel, frame, is_large, load_model, note_learned, open_table, rows_to_score
+from cavity.data.labels import encode, label_text, plain
+from cavity.data.source import Array, labels_of
+from cavity.data.tables import TableFiles
+
+if TYPE_CHECKING:
+    from cavity.metrics import Scores
+
+ROWS = 8192  # predicted at a time
 
 
 @click.command()
@@ -27,42 +34,141 @@ from cavity.cli.tables import frame, model_columns
 def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missing: bool, as_json: bool) -> None:
     """Score MODEL on the labeled rows of DATA (CSV or Parquet).
 
-    Of the file that the model was made from, only the rows that were held out are used.
+    Of the file that the model was trained on, only the rows held out are used.
 
     \b
     Example:
       cavity evaluate digits.cavity digits-test.csv
     """
-    if not is_first():
+    if not is_main_process():
         return
-    output, loaded, found = Output(as_json), load_model(model), find(data)
-    tally, which = _scored(found, loaded, target_of(loaded, target), drop_missing, output)
-    heading = {"held out": " that were held out", "learned from": " that it has learned from"}.get(which, "")
-    output.tell(f"{model} on {plural(tally.n_rows, 'row')} of {found.name}{heading}:\n")
-    output.tell(in_words(tally) + "\n\n" + class_table(tally))
+    output, loaded, table = Output(as_json), load_model(model), open_table(data)
+    tally, which = _score_table(table, loaded, loaded.target_or(target), drop_missing, output)
+    heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
+    output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
+    output.print(describe_scores(tally) + "\n\n" + class_table(tally))
     output.result(
-        model=model, data=found.name, rows=tally.n_rows, which=which,
+        model=model, data=table.name, rows=tally.n_rows, which=which,
         scores=tally.scores()._asdict(), classes=tally.by_class(),
     )  # fmt: skip
 
 
-def _scored(data: Data, loaded: Loaded, target: str, drop_missing: bool, output: Output) -> tuple[Tally, str]:
-    if is_large(data) and not drop_missing:
-        output.note(f"{data.name} is large: it is read from disk, a part at a time")
-        return _streamed(data, loaded, target, output)
-    found = judged(data, loaded, target, drop_missing, output)
-    return score(loaded.model, found.rows.X, found.place, loaded.names), found.which
-
-
-def _streamed(data: Data, loaded: Loaded, target: str, output: Output) -> tuple[Tally, str]:
-    columns = model_columns(data, schema(data), loaded.names, loaded.model.n_features_in_, target)
-    rows, tally = source(data, target, columns.features), Tally(loaded.model.classes_)
-    is_known = files_digest(rows) == loaded.metrics.get("holdout", {}).get("digest")
+def _score_table(
+    table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, output: Output
+) -> tuple[Tally, str]:
+    if not is_large(table) or drop_missing:
+        found = rows_to_score(table, loaded, target, drop_missing, output)
+        return score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
+    output.note(f"{table.name} is large: it is read from disk in parts")
+    source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
+    is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
     if is_known:
-        note_learned(data, output)
-    with through_rows("evaluate", data, output.quiet) as done:
-        for block in (block for lane in range(rows.lanes) for block in rows.blocks(lane)):
-            log_p, y = loaded.model.predict_log_proba(frame(block.X, loaded.names)), np.asarray(block.y)
-            tally.add(places(y, tally.classes, block.where), log_p)
-            done(len(y))
+        note_learned(table, output)
+    with row_progress("evaluate", table.count_rows(), output.quiet) as done:
+        for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
+            index = encode(labels_of(block), tally.classes, block.where, as_text=True)
+            tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
+            done(len(index))
     return tally, "learned from" if is_known else "new"
+
+
+class Tally:
+    """Scores and confusion counts, block by block.
+
+    Args:
+        classes: the labels, in the order of the columns of the probabilities.
+    """
+
+    def __init__(self, classes: NDArray[Any]) -> None:
+        self.classes = classes
+        self.confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
+        self._nll = self._brier = 0.0
+        self._confidence: list[Array] = []
+        self._is_right: list[NDArray[np.bool_]] = []
+
+    def add(self, index: NDArray[np.int64], log_p: Array) -> None:
+        """Add rows with these indices of their labels and these log-probabilities."""
+        p, rows, predicted = np.exp(log_p), np.arange(len(index)), log_p.argmax(1)
+        np.add.at(self.confusion, (index, predicted), 1)
+        self._nll -= float(log_p[rows, index].sum())
+        self._brier += float((p**2).sum() - 2.0 * p[rows, index].sum() + len(index))
+        self._confidence.append(p.max(1))
+        self._is_right.append(predicted == index)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows added."""
+        return int(self.confusion.sum())
+
+    def scores(self) -> Scores:
+        """Return averages over all rows."""
+        from cavity.metrics import Scores, calibration_error
+
+        if not self.n_rows:
+            raise ValueError("At least one row is required to compute scores, got none.")
+        confidence, is_right = np.concatenate(self._confidence), np.concatenate(self._is_right)
+        brier = max(self._brier / self.n_rows, 0.0)  # a difference of large sums can be slightly negative
+        error = float(1.0 - is_right.mean())
+        return Scores(error, self._nll / self.n_rows, brier, calibration_error(confidence, is_right))
+
+    def most_frequent(self) -> tuple[str, float]:
+        """Return the most frequent label, and the error of always predicting it."""
+        counts = self.confusion.sum(1)
+        return label_text(self.classes[counts.argmax()]), float(1.0 - counts.max() / counts.sum())
+
+    def by_class(self) -> list[dict[str, Any]]:
+        """Return for each label its rows, its recall, how often it was predicted, and its precision."""
+        right, rows, predicted = self.confusion.diagonal(), self.confusion.sum(1), self.confusion.sum(0)
+        return [
+            {
+                "label": plain(label),
+                "rows": int(n),
+                "recall": float(hits / n) if n else None,
+                "predicted": int(k),
+                "precision": float(hits / k) if k else None,
+            }
+            for label, hits, n, k in zip(self.classes, right, rows, predicted, strict=True)
+        ]
+
+
+def score(model: Any, X: Array, index: NDArray[np.int64], names: Sequence[str] | None) -> Tally:
+    """Score a model on rows in memory."""
+    tally = Tally(model.classes_)
+    for start in range(0, len(X), ROWS):
+        part = slice(start, start + ROWS)
+        tally.add(index[part], model.predict_log_proba(frame(X[part], names)))
+    return tally
+
+
+def describe_scores(tally: Tally) -> str:
+    """Return the scores as lines of a table, each with its meaning."""
+    found, (label, error) = tally.scores(), tally.most_frequent()
+    guess = math.log(len(tally.classes))
+    rows = [
+        ("error", percent(found.error), f"wrong labels; always predicting {label!r} gives {percent(error)}"),
+        ("NLL", f"{found.nll:.3f}", f"negative log-likelihood in nats; uniform guessing gives {guess:.3f}"),
+        ("Brier", f"{found.brier:.3f}", "squared distance of the probabilities from the truth, 0 to 2"),
+        ("calibration error", percent(found.ece), "mean difference between confidence and accuracy"),
+    ]
+    wide, long = (max(len(row[k]) for row in rows) for k in (0, 1))
+    return "\n".join(f"  {name:<{wide}}  {value:>{long}}  {meaning}" for name, value, meaning in rows)
+
+
+def class_table(tally: Tally) -> str:
+    """Return a table with a line for each label."""
+    from cavity.report.text import table
+
+    def cells(one: dict[str, Any]) -> list[str]:
+        recall, precision = ("-" if one[name] is None else percent(one[name]) for name in ("recall", "precision"))
+        return [label_text(one["label"]), str(one["rows"]), recall, str(one["predicted"]), precision]
+
+    return table(["label", "rows", "recall", "predicted", "precision"], list(map(cells, tally.by_class())))
+
+
+def percent(fraction: float) -> str:
+    """Format a fraction as a percentage.
+
+    >>> percent(0.0214)
+    '2.1 %'
+    """
+    return f"{100 * fraction:.1f} %"

@@ -1,88 +1,112 @@
-"""`cavity fit`: from a file of labeled rows to a model in a file."""
+"""`cavity fit`: train a classifier on the labeled rows of a file, score it on rows held out, and save it."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
-from cavity.cli.files import find
-from cavity.cli.learning import Asked, learn
-from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET
-from cavity.cli.output import Output, check_place, names
-from cavity.inference import METHODS
-from cavity.kernels import Linear, Matern12, Matern32, Matern52
+from cavity.cli.evaluate import describe_scores, score
+from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
+from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET, split_names
+from cavity.cli.output import Output, check_writable, plural
+from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
+from cavity.data.csv import CSVFiles
+from cavity.data.labels import encode, label_text, listed, plain
+from cavity.data.source import Array
+from cavity.data.tables import Columns, TableFiles, choose_columns
 
-KERNELS: dict[str, Any] = {
-    "rbf": lambda: None,  # the classifier's own, which starts at other values than RBF()
-    "matern12": Matern12,
-    "matern32": Matern32,
-    "matern52": Matern52,
-    "linear": Linear,
-}
+METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
+KERNELS = {"rbf": None, "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52", "linear": "Linear"}
 SCALINGS = {"standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
-SHARE = click.FloatRange(0.0, 1.0, max_open=True)
+FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
+HOLDOUT = 0.2  # of the rows, by default
+MAX_LABELS = 20  # that are never too many
+EXPLAINED_ROWS = 1000  # of a text column are searched for cells that are not numbers
+LAST_RECORDS = 2  # of a stopped training, one of which says so
+STOPPING = b"\nstopping after this step; press Ctrl-C again to quit now\n"
+STDERR = 2
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
 
 
 class Count(click.ParamType):
-    """A whole number, or a share of the rows, or one of some words.
+    """A whole number, a fraction of the rows, or one of some words.
 
     Args:
-        words: what else it may be, and what that means to the classifier.
-        shares: whether a fraction will do.
+        words: the words accepted, and the values that the classifier gets for them.
+        fractions: whether a fraction is accepted.
     """
 
     name = "number"
 
-    def __init__(self, words: dict[str, Any], shares: bool = False) -> None:
-        self._words, self._shares = words, shares
+    def __init__(self, words: dict[str, Any], fractions: bool = False) -> None:
+        self._words, self._fractions = words, fractions
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """From text."""
+        """Convert from text."""
         if not isinstance(value, str) or value in self._words:
             return self._words.get(value, value) if isinstance(value, str) else value
         try:
-            return float(value) if self._shares and "." in value else int(value)
+            return float(value) if self._fractions and "." in value else int(value)
         except ValueError:
-            also = [*(["a share such as 0.1"] if self._shares else []), *self._words]
-            self.fail(f"{value!r} cannot be used; {' or '.join(['a whole number', *also])} is needed", param, ctx)
+            also = [*(["a fraction such as 0.1"] if self._fractions else []), *self._words]
+            self.fail(f"must be {' or '.join(['a whole number', *also])}, got {value!r}", param, ctx)
+
+
+class FitOptions(NamedTuple):
+    """Options besides the parameters of the classifier; None for those not given."""
+
+    target: str
+    features: list[str] | None
+    drop: list[str]
+    drop_missing: bool
+    holdout: float | None
+    seed: int
+    resume: bool
 
 
 @click.command()
 @DATA
-@click.option("--target", required=True, metavar="COL", help="Column of labels: text, whole numbers or true/false.")
-@click.option(
-    "-o", "--out", type=FILE, required=True, metavar="MODEL", help="File for the model; replaced if it is there."
-)
-@click.option("--features", metavar="A,B", help="Columns to learn from; by default all that hold numbers.")
-@click.option("--drop", metavar="A,B", help="Columns to leave out.")
+@click.option("--target", required=True, metavar="COL", help="Label column: text, whole numbers or true/false.")
+@click.option("-o", "--out", type=FILE, required=True, metavar="MODEL", help="File for the model; it is overwritten.")
+@click.option("--features", metavar="A,B", help="Columns to learn from; by default all numeric columns.")
+@click.option("--drop", metavar="A,B", help="Columns to ignore.")
 @DROP_MISSING
 @click.option(
-    "--holdout", type=SHARE, metavar="SHARE",
-    help="Share of the rows to score by and not to learn from.  [default: 0.2]",
+    "--holdout", type=FRACTION, metavar="FRACTION",
+    help="Fraction of the rows to score on instead of learning from them.  [default: 0.2]",
 )  # fmt: skip
-@click.option("--method", type=click.Choice(["auto", *METHODS]), default="auto", show_default=True)
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option(
-    "--inducing", type=Count({}, shares=True), default=100, show_default=True,
-    help="Inducing points of each class, or a share of the rows: more are slower and finer.",
+    "--inducing", type=Count({}, fractions=True), default=100, show_default=True,
+    help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(list(KERNELS)), default="rbf", show_default=True)
 @click.option(
     "--scaling", type=click.Choice(list(SCALINGS)), default="standard", show_default=True, help="Of the features."
 )
-@click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare labels count for more.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of everything drawn.")
-@click.option("--seconds", type=POSITIVE, help="Training time, at most.")
-@click.option("--epochs", type=click.IntRange(1), help="Passes over the rows, at most.")
+@click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
+@click.option("--seconds", type=POSITIVE, help="Maximum training time.")
+@click.option("--epochs", type=click.IntRange(1), help="Maximum number of passes over the rows.")
 @click.option(
     "--batch-size", type=Count({"auto": "auto", "all": None}), default="auto", show_default=True,
     help="Rows of a mini-batch, or all.",
 )  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
-@click.option("--checkpoint", type=FILE, metavar="FOLDER", help="Keep training there on its way.")
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint, if there is one.")
+@click.option("--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints of the training.")
+@click.option("--resume", is_flag=True, help="Resume from the last checkpoint, if there is one.")
 @JSON
 @QUIET
 def fit(
@@ -98,10 +122,10 @@ def fit(
     resume: bool,
     **settings: Any,
 ) -> None:
-    """Learn to tell the labels of DATA (CSV or Parquet; a folder or several files too) and keep the model in a file.
+    """Train a classifier on the rows of DATA (CSV or Parquet files, folders or patterns) and save it.
 
-    All columns that hold numbers are used. Some rows are held out and scored at the end. Ctrl-C stops training and
-    keeps the best model so far; a second one leaves at once.
+    All numeric columns are features. Some rows are held out and scored at the end. Ctrl-C stops training and keeps the
+    best model so far; a second Ctrl-C quits at once.
 
     \b
     Examples:
@@ -110,18 +134,67 @@ def fit(
     """
     if resume and settings["checkpoint"] is None:
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
-    check_place(out)
+    check_writable(out)
     output = Output(as_json, quiet)
-    chosen = None if features is None else names(features)
-    asked = Asked(target, chosen, names(drop), drop_missing, holdout, settings["seed"], resume)
-    learn(find(data), asked, _params(settings, quiet), out, output)
+    output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
+    chosen = None if features is None else split_names(features)
+    options = FitOptions(target, chosen, split_names(drop), drop_missing, holdout, settings["seed"], resume)
+    _fit(open_table(data), options, settings, out, output)
 
 
-def _params(settings: dict[str, Any], quiet: bool) -> dict[str, Any]:
-    """What the options are called by the classifier."""
+def _fit(table: TableFiles, options: FitOptions, settings: dict[str, Any], out: Path, output: Output) -> None:
+    """Read the rows, train, score, save, and print the result."""
+    from cavity.runtime.distributed import current_workers
+
+    read = _from_disk if is_large(table, current_workers().neighbors) else _in_memory
+    training = read(table, options, output)
+
+    from cavity.classifier import GPClassifier
+
+    began, model, tally = time.perf_counter(), GPClassifier(**_parameters(settings, output.quiet)), None
+    with stop_on_interrupt() as stop:  # until the model is saved
+        model.fit(*training.arguments, stop=stop, resume=options.resume)
+        seconds = time.perf_counter() - began
+        if (held := training.held) is not None:
+            index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
+            tally = score(model, held.X, index, training.columns.features)
+        scores = {} if tally is None else tally.scores()._asdict()
+        if output.is_main:
+            kept = {"target": options.target, "data": table.name, "holdout": training.about}
+            model.save(out, metrics=kept | scores)
+    stopped = _is_stopped(model)
+    method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
+    output.print(f"{'stopped early; ' if stopped else ''}saved {'the best model so far' if stopped else 'the model'} "
+                 f"to {out}: {method}")  # fmt: skip
+    if tally is not None:
+        output.print(f"\nOn the {plural(tally.n_rows, 'row')} held out:\n\n{describe_scores(tally)}")
+    output.result(
+        model=out,
+        data=table.name,
+        target=options.target,
+        rows=training.n_rows or model.training_["rows"],
+        held_out=training.about["rows"],
+        dropped_rows=training.dropped,
+        features=training.columns.features,
+        left_out=training.columns.left_out,
+        classes=[plain(label) for label in model.classes_],
+        method=model.method_,
+        epochs=model.n_iter_,
+        seconds=seconds,
+        stopped=stopped,
+        log_marginal_likelihood=model.log_marginal_likelihood_,
+        scores=scores or None,
+    )
+
+
+def _parameters(settings: dict[str, Any], quiet: bool) -> dict[str, Any]:
+    """Translate the options to the parameters of the classifier."""
+    from cavity import kernels
+
+    kernel = KERNELS[settings["kernel"]]
     return {
         "method": settings["method"],
-        "kernel": KERNELS[settings["kernel"]](),
+        "kernel": None if kernel is None else getattr(kernels, kernel)(),  # None starts at other values than RBF()
         "n_inducing": settings["inducing"],
         "scaling": SCALINGS[settings["scaling"]],
         "class_weight": settings["class_weight"],
@@ -133,3 +206,136 @@ def _params(settings: dict[str, Any], quiet: bool) -> dict[str, Any]:
         "random_state": settings["seed"],
         "verbose": 0 if quiet else 1,
     }
+
+
+def _is_stopped(model: Any) -> bool:
+    """Whether training was stopped by Ctrl-C."""
+    from cavity.training import Event
+
+    return any(
+        record["event"] in (Event.STOPPED, Event.CALIBRATION_STOPPED) for record in model.history_[-LAST_RECORDS:]
+    )
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[threading.Event]:
+    """Yield an event that the first Ctrl-C sets; the second raises KeyboardInterrupt, as the first does elsewhere."""
+    stop = threading.Event()
+
+    def ask(number: int, stack: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        os.write(STDERR, STOPPING)  # directly, because the signal may interrupt a write to the stream
+
+    if threading.current_thread() is not threading.main_thread():  # only that thread gets signals
+        yield stop
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- Training rows ---
+
+
+class TrainingSet(NamedTuple):
+    """The rows to learn from and those held out.
+
+    Attributes:
+        arguments: of `GPClassifier.fit`.
+        n_rows: to learn from; None where they are not counted yet.
+        held: the rows to score on, where there are any.
+        columns: those in use.
+        about: what is saved with the model about the rows held out.
+        dropped: how many rows with missing values were ignored.
+    """
+
+    arguments: tuple[Any, ...]
+    n_rows: int | None
+    held: TableRows | None
+    columns: Columns
+    about: dict[str, Any]
+    dropped: int = 0
+
+
+def _in_memory(table: TableFiles, options: FitOptions, output: Output) -> TrainingSet:
+    data = table.read() if isinstance(table, CSVFiles) else None  # only all rows of a CSV file tell its types
+    schema = table.schema() if data is None else data.schema
+    columns = choose_columns(schema, table.name, options.target, options.features, options.drop)
+    columns = columns._replace(left_out=explain_left_out(columns, table))
+    _note_left_out(columns, output)
+    rows = read_rows(table.name, table.read(columns.names) if data is None else data, columns, options.drop_missing)
+    note_dropped(rows.dropped, output)
+    for name in row_counters(rows.X, columns.features):
+        output.note(f"{name!r} only counts the rows; ignore it with --drop {name!r}")
+    check_labels(rows.y, f"{table.name}: column {options.target!r}")
+    fraction = HOLDOUT if options.holdout is None else options.holdout
+    keys = row_keys(rows.X, rows.y)
+    held = hold_out(keys, rows.y, fraction, options.seed)
+    if fraction and not held.any():
+        output.note("too few rows to hold any out: there will be no scores")
+    learned, n_labels = rows.take(~held), plural(len(np.unique(rows.y)), "label")
+    output.print(f"{table.name}: {plural(len(rows.X), 'row')}, {plural(len(columns.features), 'feature')}, "
+                 f"{n_labels} in {options.target!r}")  # fmt: skip
+    if held.any():
+        output.print(f"{plural(len(learned.X), 'row')} to learn from, {held.sum():,} held out to score on")
+    about = {"share": fraction, "seed": options.seed, "rows": int(held.sum()), "digest": digest(keys)}
+    arguments = frame(learned.X, columns.features), learned.y
+    return TrainingSet(arguments, len(learned.X), rows.take(held) if held.any() else None, columns, about, rows.dropped)
+
+
+def _from_disk(table: TableFiles, options: FitOptions, output: Output) -> TrainingSet:
+    if options.drop_missing or options.holdout:
+        raise ValueError(f"{table.name} is too large for memory, so --drop-missing and --holdout are not available; "
+                         "use files without missing values, and keep some rows in another file to score")  # fmt: skip
+    columns = choose_columns(table.schema(), table.name, options.target, options.features, options.drop)
+    _note_left_out(columns, output)
+    source = table.source(options.target, columns.features)
+    output.note(f"{table.name} is large: it is read from disk in every epoch, and no rows are held out; score the "
+                "model on another file with `cavity evaluate`")  # fmt: skip
+    about = {"share": 0.0, "seed": options.seed, "rows": 0, "digest": files_digest(source)}
+    return TrainingSet((source,), None, None, columns, about)
+
+
+def _note_left_out(columns: Columns, output: Output) -> None:
+    if columns.left_out:
+        found = ", ".join(f"{name} ({held})" for name, held in columns.left_out.items())
+        output.note(f"left out: {found}; convert them to numbers if they matter, or --drop them")
+
+
+def explain_left_out(columns: Columns, table: TableFiles) -> dict[str, str]:
+    """Explain why columns are left out; for text that is mostly numbers, name the first cell that is not."""
+    texts = [name for name, held in columns.left_out.items() if held == "text"]
+    batch = next(table.batches([], texts), None) if texts else None
+    return columns.left_out | ({} if batch is None else {name: _explain_text(batch.column(name)) for name in texts})
+
+
+def _explain_text(column: Any) -> str:
+    cells = [(row, cell) for row, cell in enumerate(column.slice(0, EXPLAINED_ROWS).to_pylist(), start=1) if cell]
+    others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]
+    if 2 * len(others) >= len(cells):
+        return "text"
+    return "text: row {} has {!r}".format(*others[0]) if others else "text that looks like numbers"
+
+
+def row_counters(X: Array, features: Sequence[str]) -> list[str]:
+    """Find features that only count the rows."""
+    if len(X) < 3:
+        return []
+    return [name for name, column in zip(features, X.T, strict=True) if (np.diff(column) == 1.0).all()]
+
+
+def check_labels(y: NDArray[Any], name: str) -> None:
+    """Raise ValueError for what are no labels: quantities, a single label, or one for nearly every row."""
+    if y.dtype.kind == "f":
+        raise ValueError(f"{name} must hold labels (text, whole numbers or true/false), got quantities such as "
+                         f"{y[y != np.floor(y)][0]:g}")  # fmt: skip
+    distinct = np.unique(y)
+    if len(distinct) < 2:
+        raise ValueError(f"{name} must hold at least two different labels, got one, {label_text(distinct[0])}")
+    if len(distinct) > max(MAX_LABELS, len(y) // 2):
+        raise ValueError(f"{name} holds {len(distinct)} different labels in {len(y)} rows, such as "
+                         f"{listed(distinct[:3])}; check that this is the label column")  # fmt: skip

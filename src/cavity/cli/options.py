@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ FILE = click.Path(path_type=Path)
 
 MODEL = click.argument("model", type=FILE)
 DATA = click.argument("data", nargs=-1, required=True)
-TARGET = click.option(
-    "--target", metavar="COL", help="Column of labels; by default the one that the model was made for."
-)
-DROP_MISSING = click.option("--drop-missing", is_flag=True, help="Leave out rows with missing values.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
+TARGET = click.option("--target", metavar="COL", help="Label column; by default the one that the model was trained on.")
+DROP_MISSING = click.option("--drop-missing", is_flag=True, help="Ignore rows with missing values.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")
+
+
+def split_names(text: str | None) -> list[str]:
+    """Split names at commas.
+
+    >>> split_names("age, height")
+    ['age', 'height']
+    """
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

@@ -5,95 +5,137 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import torch
 
-from cavity.training.checkpoint import CheckpointError
-
-ERRORS = (ValueError, TypeError, OSError, ImportError, CheckpointError, MemoryError, torch.OutOfMemoryError)
 INTERRUPTED = 130
+BAR_DELAY = 2.0  # seconds: shorter work needs no progress bar
 
 
 class Commands(click.Group):
-    """Commands whose errors are one line each, and that end with 130 when they are interrupted."""
+    """A group that imports a command when it runs, prints an error as one line, and exits with 130 on Ctrl-C.
+
+    Args:
+        summaries: one line of help for each command; `cavity.cli.NAME` defines the command NAME.
+    """
+
+    def __init__(self, *args: Any, summaries: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._summaries = summaries or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._summaries})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._summaries:
+            return getattr(import_module(f"cavity.cli.{cmd_name}"), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(self._summaries.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read the output has enough of it
+            raise  # the reader of the output has closed it
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
-        except ERRORS as error:
-            raise click.ClickException(_one_line(error)) from error
+        except Exception as error:
+            if not _is_expected(error):
+                raise
+            if isinstance(error, OSError) and error.strerror and error.filename:
+                message = f"{error.filename}: {error.strerror}"
+            else:
+                message = " ".join(str(error).split()) or type(error).__name__
+            raise click.ClickException(message) from error
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the message tells the user what to do; click's own exceptions and bugs pass through."""
+    if isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
+        return True
+    if "torch" not in sys.modules or not isinstance(error, RuntimeError):
+        return False
+    from torch import OutOfMemoryError
+
+    from cavity.training.checkpoint import CheckpointError
+
+    return isinstance(error, CheckpointError | OutOfMemoryError)
 
 
 class Output:
-    """Where a command says things.
+    """Prints for people or for programs.
 
     Args:
-        as_json: the result is one JSON object on stdout, and nothing else is there.
-        quiet: no notes, and no result but JSON.
+        as_json: stdout gets one JSON object and nothing else.
+        quiet: print no notes, and no result but JSON.
     """
 
     def __init__(self, as_json: bool, quiet: bool = False) -> None:
-        self.as_json, self.quiet, self.is_first = as_json, quiet, is_first()
+        self.as_json, self.quiet, self.is_main = as_json, quiet, is_main_process()
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        """Something to know, on stderr; JSON has it too."""
+        """Print something to know on stderr; JSON contains it too."""
         self.notes.append(text)
-        self.hint(text)
+        self.status(text)
 
-    def hint(self, text: str) -> None:
-        """What is going on, for those who wait."""
-        if self.is_first and not self.quiet:
+    def status(self, text: str) -> None:
+        """Print on stderr what the command is doing."""
+        if self.is_main and not self.quiet:
             click.echo(text, err=True)
 
-    def tell(self, text: str = "") -> None:
-        """A line of the result for people."""
-        if self.is_first and not (self.quiet or self.as_json):
+    def print(self, text: str = "") -> None:
+        """Print a line of the result for people."""
+        if self.is_main and not (self.quiet or self.as_json):
             click.echo(text)
 
-    def result(self, **found: Any) -> None:
-        """The result for machines."""
-        if self.is_first and self.as_json:
-            click.echo(json.dumps(_finite(found | {"notes": self.notes}), ensure_ascii=False, allow_nan=False))
+    def result(self, **values: Any) -> None:
+        """Print the result for programs."""
+        if self.is_main and self.as_json:
+            click.echo(json.dumps(_jsonable(values | {"notes": self.notes}), ensure_ascii=False, allow_nan=False))
 
 
-def is_first() -> bool:
-    """Whether this process is the one that prints and writes, of those that torchrun has started."""
+def _jsonable(value: Any) -> Any:
+    """Convert to JSON values, which have no NaN and no infinity."""
+    if isinstance(value, dict):
+        return {str(name): _jsonable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(part) for part in value]
+    if hasattr(value, "item"):  # a NumPy scalar
+        return _jsonable(value.item())
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_main_process() -> bool:
+    """Whether this process prints and writes, among those that torchrun has started."""
     return int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) < 2
 
 
-def check_place(path: Path) -> None:
-    """Refuse a file that cannot be written, before hours are spent on what goes into it."""
-    folder = path.parent
+def check_writable(path: Path) -> None:
+    """Raise ValueError for a file that cannot be written, before time is spent on its contents."""
     if path.is_dir():
-        raise ValueError(f"-o {path} is a folder; the name of a file is needed")
-    if not folder.is_dir():
-        raise ValueError(f"-o {path}: there is no folder {folder}; make it first")
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"-o {path}: the folder {folder} cannot be written to")
-
-
-def names(text: str | None) -> list[str]:
-    """Names between commas.
-
-    >>> names("age, height")
-    ['age', 'height']
-    """
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+        raise ValueError(f"-o {path} must be a file, got a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"-o {path}: the folder {path.parent} does not exist; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"-o {path}: the folder {path.parent} is not writable")
 
 
 def plural(count: int, one: str, more: str | None = None) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> plural(1, "row"), plural(1500, "row"), plural(2, "class", "classes")
     ('1 row', '1,500 rows', '2 classes')
@@ -101,20 +143,41 @@ def plural(count: int, one: str, more: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+@contextmanager
+def row_progress(title: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show progress through rows: a bar on a terminal, elsewhere a line from time to time.
 
+    Args:
+        title: what is done.
+        total: number of rows; None if unknown.
+        quiet: show nothing.
 
-def _finite(value: Any) -> Any:
-    """As JSON has it: no NaN, no infinity."""
-    if isinstance(value, dict):
-        return {str(name): _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    if isinstance(value, np.generic):
-        return _finite(value.item())
-    if isinstance(value, Path):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    Yields:
+        A function to call with the number of rows done since the last call.
+    """
+    from tqdm import tqdm
+
+    from cavity.runtime.progress import SECONDS_BETWEEN_LINES, clock, is_live
+
+    done, started = 0, time.monotonic()
+    last = started
+
+    def print_lines(count: int) -> None:
+        nonlocal done, last
+        done, now = done + count, time.monotonic()
+        if now - last < SECONDS_BETWEEN_LINES:
+            return
+        last, elapsed = now, now - started
+        rows, remaining = f"{done:,} rows", ""
+        if total is not None and done:
+            rows = f"{done:,} of {total:,} rows"
+            remaining = f", {clock(elapsed * max(total - done, 0) / done)} remaining"
+        click.echo(f"{title}: {rows}, {clock(elapsed)} elapsed{remaining}", err=True)
+
+    if quiet:
+        yield lambda count: None
+    elif not is_live():
+        yield print_lines
+    else:
+        with tqdm(total=total, desc=title, unit="row", unit_scale=True, delay=BAR_DELAY, leave=False) as bar:
+            yield lambda count: bar.update(count) and None

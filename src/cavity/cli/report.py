@@ -1,4 +1,4 @@
-"""`cavity report`: one page that says how far to trust a model."""
+"""`cavity report`: an HTML page about a model."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from typing import Any
 
 import click
 
-from cavity.cli.files import find
-from cavity.cli.holdout import known_again
-from cavity.cli.labels import places
-from cavity.cli.models import Loaded, judged, labeled, load_model, read_labeled, refuse_large, target_of
+from cavity.cli.holdout import recognize
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
-from cavity.cli.output import Output, check_place, is_first, plural
-from cavity.cli.tables import Rows
+from cavity.cli.output import Output, check_writable, is_main_process, plural
+from cavity.cli.rows import LoadedModel, TableRows, frame, is_large, load_model, open_table, rows_to_score
+from cavity.data.labels import encode
 
 
 @click.command()
 @MODEL
 @DATA
-@click.option(
-    "-o", "--out", type=FILE, required=True, metavar="FILE", help="Where to write the page, such as report.html."
-)
+@click.option("-o", "--out", type=FILE, required=True, metavar="FILE", help="File for the page, such as report.html.")
 @TARGET
-@click.option("--train", metavar="TRAIN", help="File that the model was made from; simple models learn from it too.")
-@click.option("--title", help="Of the page.")
-@click.option("--open", "is_opened", is_flag=True, help="Show it in the browser.")
+@click.option("--train", metavar="TRAIN", help="File that the model was trained on; baselines are trained on it too.")
+@click.option("--title", help="Title of the page.")
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in the browser.")
 @DROP_MISSING
 @JSON
 @QUIET
@@ -42,50 +38,54 @@ def report(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a page about MODEL, judged by the labeled rows of DATA (CSV or Parquet).
+    """Write a page about MODEL, scored on the labeled rows of DATA (CSV or Parquet).
 
-    Scores beside those of simple models, calibration, confusions, which features matter, the rows it is unsure of. Of
-    the file that the model was made from, only the rows that were held out are used.
+    It shows scores beside those of baselines, calibration, confusions, feature relevance and the most uncertain rows.
+    Of the file that the model was trained on, only the rows held out are used.
 
     \b
     Example:
       cavity report digits.cavity digits-test.csv -o report.html --train digits-train.csv
     """
-    if not is_first():
+    if not is_main_process():
         return
-    check_place(out)
+    check_writable(out)
     output, began = Output(as_json, quiet), time.perf_counter()
-    loaded, found = load_model(model), find(data)
-    target = target_of(loaded, target)
-    refuse_large(found)
-    rows = judged(found, loaded, target, drop_missing, output)
-    learned = rows.learned if train is None else _learned(train, loaded, target, drop_missing)
-    output.hint(f"examining {plural(len(rows.place), 'row')} …")
-    X, y = labeled(rows.rows, loaded, rows.place)
+    loaded, table = load_model(model), open_table(data)
+    target = loaded.target_or(target)
+    if is_large(table):
+        raise ValueError(f"{table.name} is too large for the memory of this machine; use a sample of its rows")
+    found = rows_to_score(table, loaded, target, drop_missing, output)
+    learned = found.learned if train is None else _training_rows(train, loaded, target, drop_missing)
+    output.status(f"Examining {plural(len(found.class_index), 'row')}")
     page = loaded.model.report(
-        X, y, train=_training(loaded, learned), title=title or f"{model.stem} on {found.name}",
-        row_names=rows.rows.numbers.tolist(),
-    )  # fmt: skip
+        frame(found.rows.X, loaded.names),
+        loaded.model.classes_[found.class_index],
+        train=_encoded(loaded, learned),
+        title=title or f"{model.stem} on {table.name}",
+        row_names=found.rows.numbers.tolist(),
+    )
     page.save(out)
-    output.tell(f"{out}: a report on {plural(len(rows.place), 'row')}")
+    output.print(f"{out}: a report on {plural(len(found.class_index), 'row')}")
     output.result(
-        model=model, data=found.name, report=out, rows=len(rows.place), which=rows.which,
+        model=model, data=table.name, report=out, rows=len(found.class_index), which=found.which,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
     if is_opened:
         click.launch(str(out.resolve()))
 
 
-def _learned(train: str, loaded: Loaded, target: str, drop_missing: bool) -> Rows:
-    """The rows of a file, without those that the model did not learn from."""
-    rows = read_labeled(find([train]), loaded, target, drop_missing)
-    held = known_again(rows, loaded.metrics)
+def _training_rows(train: str, loaded: LoadedModel, target: str, drop_missing: bool) -> TableRows:
+    """Read the rows of a file, without those held out from training."""
+    rows = loaded.read(open_table([train]), target, drop_missing)
+    held = recognize(rows.X, rows.y, loaded.metrics)
     return rows if held is None else rows.take(~held)
 
 
-def _training(loaded: Loaded, learned: Rows | None) -> Any:
-    """The rows that simple models learn from, as the report takes them."""
-    if learned is None or learned.y is None:
+def _encoded(loaded: LoadedModel, learned: TableRows | None) -> Any:
+    """Return the training rows in the form that the report expects."""
+    if learned is None:
         return None
-    place = places(learned.y, loaded.model.classes_, lambda i: f"row {learned.numbers[i]} of the training rows")
-    return learned.X, loaded.model.classes_[place]
+    classes = loaded.model.classes_
+    index = encode(learned.y, classes, lambda i: f"training rows, row {learned.numbers[i]}", as_text=True)
+    return learned.X, classes[index]

@@ -1,16 +1,18 @@
-"""Sources of rows: arrays, memory maps, Parquet, CSV, batches; and what is known of them after one pass."""
+"""Sources of rows: arrays, memory maps, Parquet, CSV, iterables of batches; and a survey of their rows."""
 
-from cavity.data.accept import as_source, is_source
-from cavity.data.arrays import ArrayData
-from cavity.data.csv import CSV
-from cavity.data.in_memory import Arrays
-from cavity.data.iterables import Batches
-from cavity.data.npy import Npy
-from cavity.data.parquet import Parquet
-from cavity.data.source import Block, Source
-from cavity.data.streamed import StreamData
-from cavity.data.survey import Survey, survey
-from cavity.data.whole import read_all
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cavity.data.arrays import Arrays, Npy
+    from cavity.data.csv import CSV
+    from cavity.data.iterables import Batches
+    from cavity.data.parquet import Parquet
+    from cavity.data.source import Block, Source, as_source, is_source, read_all
+    from cavity.data.surveys import Survey, survey
+    from cavity.data.training_data import ArrayData, StreamData
 
 __all__ = [
     "CSV",
@@ -28,3 +30,21 @@ __all__ = [
     "read_all",
     "survey",
 ]
+
+_NAMES = {
+    "arrays": ("Arrays", "Npy"),
+    "csv": ("CSV",),
+    "iterables": ("Batches",),
+    "parquet": ("Parquet",),
+    "source": ("Block", "Source", "as_source", "is_source", "read_all"),
+    "surveys": ("Survey", "survey"),
+    "training_data": ("ArrayData", "StreamData"),
+}
+_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that the command line starts without torch and pyarrow."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

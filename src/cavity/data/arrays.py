@@ -1,99 +1,123 @@
-"""Rows held in memory, on the device that trains."""
+"""Rows of arrays, in memory or in `.npy` files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from cavity.data.base import Draw, epoch_seed, one_hot
-from cavity.inference import Batch
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which of the rows of all workers are these: a block of them, `first` its number, out of `n_rows`."""
-
-    first: int
-    n_rows: int
-    own_weight: Float[Tensor, "C"]
+from cavity.data.source import Block, as_features, as_labels, block_rows, check_block, permuted, row_name
 
 
-@dataclass(frozen=True)
-class ArrayData:
-    """Scaled inputs, encoded labels and row weights.
+class Arrays:
+    """Rows of a NumPy array, a memory map, a tensor, a frame, or anything whose rows can be sliced.
+
+    The array is never copied as a whole: one slice at a time is converted to float64.
 
     Args:
         X: inputs, (N, D).
-        y: labels 0 … C−1, (N,).
-        weight: how many copies each row stands for, (N,).
-        n_classes: C; a class may have no row.
-        share: which rows these are, where several workers have a block each; None where they are all.
+        y: labels of any type, (N,); None for prediction.
+        lanes: number of parts of the rows, and so the largest number of workers that can share them.
+        name: of X in error messages.
+
+    >>> source = Arrays(np.arange(12.0).reshape(6, 2), ["a", "b"] * 3, lanes=2)
+    >>> [block.rows.tolist() for block in source.blocks(1)]
+    [[0, 1, 2]]
+    >>> next(source.blocks(1)).where(0)
+    'X, row 3'
     """
 
-    X: Float[Tensor, "N D"]
-    y: Int[Tensor, "N"]
-    weight: Float[Tensor, "N"]
-    n_classes: int
-    share: Share | None = None
+    def __init__(self, X: Any, y: Any = None, lanes: int = 1, *, name: str = "X") -> None:
+        self._X, self._y, self._name = _sliceable(X, name), None if y is None else _sliceable(y, "y"), name
+        if len(self._X.shape) != 2:
+            raise ValueError(f"{name} must have two dimensions (rows, features), got the shape {tuple(self._X.shape)}.")
+        self._n_rows, self.n_features = (int(n) for n in self._X.shape)
+        if self._y is not None and (found := len(self._y)) != self._n_rows:
+            raise ValueError(f"{name} and y must have as many rows, got {name} with {self._n_rows} and y with {found}.")
+        if lanes < 1:
+            raise ValueError(f"`lanes` must be 1 or more, got {lanes}.")
+        self.lanes = max(1, min(lanes, self._n_rows))
+        names = list(getattr(X, "columns", []))
+        self.feature_names = names if names and all(isinstance(name, str) for name in names) else None
+
+    def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
+        first, end = (self._n_rows * (lane + k) // self.lanes for k in (0, 1))
+        size = block_rows(self.n_features, self.lanes)
+        for start in permuted(range(first, end, size), seed):
+            yield self._block(start, min(start + size, end), first)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "kind": "arrays",
+            "shape": [self._n_rows, self.n_features],
+            "features": self.feature_names,
+            "lanes": self.lanes,
+        }
+
+    def _block(self, start: int, end: int, first: int) -> Block:
+        X = as_features(_rows(self._X, start, end), self.n_features, self._name)
+        y = None if self._y is None else as_labels(_rows(self._y, start, end), len(X), "y")
+        block = Block(X, y, np.arange(start - first, end - first), partial(row_name, self._name, start))
+        return check_block(block, self.feature_names)
+
+
+class Npy(Arrays):
+    """Rows of `.npy` files, read one slice at a time; they need not fit in memory.
+
+    Args:
+        X_path: file of the inputs, (N, D).
+        y_path: file of the labels, (N,), or the labels themselves; None for prediction.
+        lanes: number of parts of the rows, and so the largest number of workers that can share them.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.save(folder / "X.npy", np.arange(12.0).reshape(6, 2))
+    >>> source = Npy(folder / "X.npy", [0, 1, 0, 1, 0, 1])
+    >>> source.lanes, source.n_features
+    (6, 2)
+    """
+
+    def __init__(self, X_path: str | os.PathLike[str], y_path: Any = None, lanes: int = 8) -> None:
+        X, y = _NpyFile(Path(X_path)), _NpyFile(Path(y_path)) if isinstance(y_path, str | os.PathLike) else y_path
+        super().__init__(X, y, lanes, name=X.path.name)
+        self._paths = [part.path for part in (X, y) if isinstance(part, _NpyFile)]
+
+    def fingerprint(self) -> dict[str, Any]:
+        files = [{"name": path.name, "bytes": path.stat().st_size} for path in self._paths]
+        return super().fingerprint() | {"kind": "npy", "files": files}
+
+
+class _NpyFile:
+    """An array in a file. Each slice is copied and the map closed; otherwise all that was read would stay mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.shape = self._open().shape
 
     def __len__(self) -> int:
-        return len(self.X)
+        return self.shape[0]
 
-    @cached_property
-    def own_weight(self) -> Float[Tensor, "C"]:
-        """The weight of each class's rows, on all workers."""
-        if self.share is not None:
-            return self.share.own_weight
-        return torch.zeros_like(self.weight[:1]).expand(self.n_classes).index_add(0, self.y, self.weight)
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return np.array(self._open()[rows])
 
-    @cached_property
-    def full(self) -> Batch:
-        """All rows as one batch."""
-        index = torch.arange(len(self), device=self.X.device)
-        return Batch(self.X, one_hot(self.y, self.n_classes), self.weight, index, 1.0, True)
+    def _open(self) -> NDArray[Any]:
+        found = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError(f"{self.path.name} must hold one array, got several; save the array with np.save.")
+        return found
 
-    @property
-    def row_ids(self) -> Int[Tensor, "N"]:
-        """Their numbers among the rows of all workers."""
-        return torch.arange(len(self)) + (0 if self.share is None else self.share.first)
 
-    @property
-    def _n_rows(self) -> int:
-        return len(self) if self.share is None else self.share.n_rows
+def _sliceable(values: Any, name: str) -> Any:
+    """Return what has a shape and slices as it is; convert lists to arrays."""
+    if hasattr(values, "tocsr"):
+        raise TypeError(f"{name} must be dense, got a sparse matrix; use {name}.toarray().")
+    return values if hasattr(values, "shape") and hasattr(values, "__getitem__") else np.asarray(values)
 
-    def steps(self, size: int) -> int:
-        """Batches of an epoch."""
-        return -(-self._n_rows // size)
 
-    def draws(self, size: int, seed: int, epoch: int, first: int = 0) -> Iterator[Draw]:
-        """Which rows are in each batch of an epoch: nearly equally many, at most `size`, in random order."""
-        generator = torch.Generator().manual_seed(epoch_seed(seed, epoch))
-        order = torch.randperm(self._n_rows, generator=generator).to(self.X.device)
-        for places in order.tensor_split(self.steps(size))[first:]:
-            yield Draw(self._mine(places), self._n_rows / len(places))
-
-    def batch(self, draw: Draw | Batch) -> Batch:
-        """The rows of a draw; a batch itself is one too."""
-        if isinstance(draw, Batch):
-            return draw
-        own, places = one_hot(self.y[draw.positions], self.n_classes), draw.positions
-        return Batch(self.X[places], own, self.weight[places], places, draw.scale, False)
-
-    def in_order(self, size: int | None) -> Iterator[Batch]:
-        """Every row once; everything at once where `size` is None."""
-        if size is None:
-            return iter([self.full])
-        order = torch.arange(len(self), device=self.X.device).tensor_split(max(1, -(-len(self) // size)))
-        return (self.batch(Draw(places, len(self) / max(len(places), 1))) for places in order)
-
-    def _mine(self, places: Int[Tensor, "B"]) -> Int[Tensor, "_"]:
-        """Those of the places that are in this block, counted from its start."""
-        if self.share is None:
-            return places
-        places = places - self.share.first
-        return places[(places >= 0) & (places < len(self))]
+def _rows(values: Any, start: int, end: int) -> Any:
+    return getattr(values, "iloc", values)[start:end]  # a pandas frame would look for index labels

@@ -2,35 +2,133 @@
 
 from __future__ import annotations
 
-import os
+import gzip
+import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from cavity.data.source import Block, permuted
+from cavity.data.tables import File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
 
-from cavity.data.arrow import Columns, arrow, choose, labels, numbers
-from cavity.data.csv_stream import Stream
-from cavity.data.files import File, deal, find_files
-from cavity.data.source import Block, arranged, checked, spot
+DELIMITERS = (",", ";", "\t", "|")
+MAX_LANES = 8
+STREAM_BYTES = 2**20  # of text read at a time
+COUNT_BYTES = 2**22
+COMPRESSION = 5  # of a gzip file, about
 
-LANES = 8  # at most
 
+class CSVFiles(TableFiles):
+    """CSV files with a header line.
 
-class CSV:
-    """Rows of a CSV file with a line of names at its top, or of all `.csv` and `.csv.gz` files in a folder.
-
-    The first megabyte with rows in it decides which columns hold numbers and what the labels are. One file or several
-    make a lane, of which there are 8 at most. A single large file is shuffled a buffer at a time and cannot be shared
-    by processes; Parquet can, and is read many times faster.
+    pyarrow's datasets are not used: they take the types of a column from the first block of the first file, and their
+    errors do not name the row.
 
     Args:
-        path: the file or the folder.
-        target: the column of labels; None for prediction.
-        features: the columns of X, in this order; by default all that hold numbers but the target. Those that are
-            passed over are listed in `ignored`.
-        delimiter: what stands between two columns.
+        given: their names, folders or patterns.
+        name: what messages call them together.
+        delimiter: between two columns; by default the most frequent of `,`, `;`, tab and `|` in the header of a file.
+    """
+
+    endings = (".csv", ".csv.gz", ".tsv")
+
+    def __init__(self, given: Given, name: str | None = None, delimiter: str | None = None) -> None:
+        super().__init__(given, name)
+        self._delimiter = delimiter
+        self._schema: Any = None
+
+    def schema(self) -> Any:
+        if self._schema is None:
+            self._schema = next((batch.schema for file in self.files for batch in self.stream(file, {})), None)
+        if self._schema is None:
+            raise ValueError(f"{self.name} has no rows; a header line and at least one row are required")
+        return self._schema
+
+    def types(self, features: Sequence[str]) -> dict[str, Any]:
+        """Return the Arrow types to read features as: booleans stay, other numbers are float64."""
+        pa = arrow()
+        found = {name: column_type(self.schema(), name, self.name) for name in features}
+        return {name: kind if pa.types.is_boolean(kind) else pa.float64() for name, kind in found.items()}
+
+    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
+        types = dict.fromkeys(others, arrow().string()) | self.types(features)
+        return (batch for file in self.files for batch in self.stream(file, types))
+
+    def stream(self, file: File, types: dict[str, Any]) -> Iterator[Any]:
+        """Read columns of a file as record batches; without types all columns, of guessed types."""
+        if file.path.stat().st_size == 0:
+            return
+        try:
+            with self._open(file, types) as stream:
+                yield from (batch for batch in stream if batch.num_rows)
+        except arrow().ArrowKeyError:
+            missing = [name for name in types if name not in self._header(file)]
+            raise ValueError(f"{file.name} has no column {missing[0]!r}") from None
+        except arrow().ArrowInvalid as error:
+            message = re.sub(r"column #(\d+)", lambda k: f"column {self._header(file)[int(k[1])]!r}", str(error))
+            raise ValueError(f"{file.name}: {message}") from None
+
+    def count_rows(self) -> int | None:
+        if any(_is_packed(file) for file in self.files):
+            return None
+        count = 0
+        for file in self.files:
+            with open(file.path, "rb") as lines:
+                count += sum(part.count(b"\n") for part in iter(lambda: lines.read(COUNT_BYTES), b"")) - 1
+        return count
+
+    def n_bytes(self) -> int:
+        return sum(file.path.stat().st_size * (COMPRESSION if _is_packed(file) else 1) for file in self.files)
+
+    def source(self, target: str | None, features: Sequence[str]) -> CSV:
+        return CSV(self.files, target, features, delimiter=self._delimiter)
+
+    def _read_file(self, file: File, names: Names) -> Any:
+        csv = arrow("pyarrow.csv")
+        try:
+            return csv.read_csv(
+                file.path,
+                parse_options=self._parsing(file),
+                convert_options=csv.ConvertOptions(include_columns=names),
+            )
+        except (arrow().ArrowInvalid, arrow().ArrowKeyError) as error:
+            raise ValueError(f"{file.name}: {error.args[0]}") from None
+
+    def _open(self, file: File, types: dict[str, Any]) -> Any:
+        csv = arrow("pyarrow.csv")
+        return csv.open_csv(
+            file.path,
+            csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES),
+            self._parsing(file),
+            csv.ConvertOptions(column_types=types, include_columns=list(types)),
+        )
+
+    def _parsing(self, file: File) -> Any:
+        """Return pyarrow's parse options, with the delimiter of the file."""
+        delimiter = self._delimiter
+        if delimiter is None:
+            open_text = gzip.open if _is_packed(file) else open
+            with open_text(file.path, "rt", encoding="utf-8", errors="replace") as lines:
+                delimiter = max(DELIMITERS, key=lines.readline().count)
+        return arrow("pyarrow.csv").ParseOptions(delimiter=delimiter)
+
+    def _header(self, file: File) -> list[str]:
+        with self._open(file, {}) as stream:
+            return stream.schema.names
+
+
+class CSV(TableSource):
+    """Rows of CSV files with a header line, also compressed by gzip.
+
+    The first megabyte decides which columns hold numbers and the type of the labels. There are at most 8 lanes, of one
+    file or several. A single large file is shuffled one buffer at a time, and several workers cannot share it; Parquet
+    files can be shared, and reading them is many times faster.
+
+    Args:
+        path: a file, a folder of `.csv`, `.csv.gz` and `.tsv` files, a pattern, or a list of these.
+        target: the label column; None for prediction.
+        features: the columns of X, in order; by default all numeric columns but the target. The attribute `ignored`
+            lists the columns that were left out.
+        delimiter: between two columns; by default found in the header.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "flights.csv"
@@ -40,69 +138,42 @@ class CSV:
     ([[300.0], [1200.0]], ['carrier'])
     """
 
+    kind = "csv"
+
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        *,
-        delimiter: str = ",",
+        self, path: Given, target: str | None = None, features: Names = None, *, delimiter: str | None = None
     ) -> None:
-        self._files = find_files(path, (".csv", ".csv.gz"))
-        self._columns, types = _chosen(self._files, target, features, delimiter)
-        self._stream = Stream(delimiter, types)
-        self._dealt = deal([file.path.stat().st_size for file in self._files], LANES)
-        self._counts: dict[int, int] = {}  # rows of the files that were read to their end
-        self.lanes, self.n_features = len(self._dealt), len(self._columns.features)
-        self.feature_names, self.ignored = self._columns.features, self._columns.ignored
+        self._table = CSVFiles(path, delimiter=delimiter)
+        super().__init__(self._table, target, features)
+        self._types = self._table.types(self.feature_names)
+        if target is not None:
+            self._types[target] = column_type(self._table.schema(), target, self._table.name)
+        self._lane_files = split_evenly([file.path.stat().st_size for file in self._files], MAX_LANES)
+        self._counts: dict[int, int] = {}  # rows of the files that were read to the end
+        self.lanes = len(self._lane_files)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        files = self._dealt[lane]
-        for i in arranged(files, seed):
-            yield from self._of_file(i, sum(self._count(k) for k in files if k < i))
+        files = self._lane_files[lane]
+        for i in permuted(files, seed):
+            yield from self._file_blocks(i, sum(self._count(k) for k in files if k < i))
 
-    def fingerprint(self) -> dict[str, Any]:
-        columns = {"features": self._columns.features, "target": self._columns.target}
-        return {"kind": "csv", **columns, "lanes": self.lanes, "files": [file.facts() for file in self._files]}
-
-    def _of_file(self, i: int, first: int) -> Iterator[Block]:
-        file, done, target = self._files[i], 0, self._columns.target
-        for batch in self._stream.batches(file):
-            y = None if target is None else _labels(batch.column(target))
-            rows = np.arange(first + done, first + done + batch.num_rows)
-            block = Block(numbers(batch, self._columns.features), y, rows, partial(spot, file.name, done))
-            yield checked(block, self._columns.features)
+    def _file_blocks(self, i: int, first: int) -> Iterator[Block]:
+        file, done, pc = self._files[i], 0, arrow("pyarrow.compute")
+        target = self._columns.target
+        for batch in self._table.stream(file, self._types):
+            if target is not None and arrow().types.is_string(self._types[target]):  # an empty cell is no label
+                place, cells = batch.schema.get_field_index(target), batch.column(target)
+                batch = batch.set_column(place, target, pc.if_else(pc.equal(cells, ""), None, cells))
+            yield self._columns.block(batch, first + done, file, done)
             done += batch.num_rows
         self._counts[i] = done
 
     def _count(self, i: int) -> int:
-        """Rows of a file, which is read for it unless it has been before."""
+        """Count the rows of a file, which is read for that unless it was before."""
         if i not in self._counts:
-            self._counts[i] = sum(batch.num_rows for batch in self._stream.batches(self._files[i]))
+            self._counts[i] = sum(batch.num_rows for batch in self._table.stream(self._files[i], self._types))
         return self._counts[i]
 
 
-def _chosen(
-    files: list[File], target: str | None, features: Sequence[str] | None, delimiter: str
-) -> tuple[Columns, dict[str, Any]]:
-    """The columns to read, and their types as the first rows have them."""
-    pa, stream = arrow(), Stream(delimiter, {})
-    found = next(((file, batch.schema) for file in files for batch in stream.batches(file)), None)
-    if found is None:
-        raise ValueError(f"{files[0].name} has no rows, nor has any other file; a line of names and rows are needed")
-    file, schema = found
-    asked = set() if features is None else set(features)
-    empty = [pa.field(f.name, pa.float64() if f.name in asked else pa.string()) if pa.types.is_null(f.type) else f
-             for f in schema]  # fmt: skip
-    columns = choose(pa.schema(empty), target, features, file.name)
-    types = {f.name: f.type for f in empty if f.name in columns.names}
-    whole = [name for name in columns.features if pa.types.is_integer(types[name])]
-    return columns, types | dict.fromkeys(whole, pa.float64())  # a fraction may follow
-
-
-def _labels(column: Any) -> NDArray[Any]:
-    """An empty cell is no label."""
-    y = labels(column)
-    if y.dtype.kind == "O":
-        y[y == ""] = None
-    return y
+def _is_packed(file: File) -> bool:
+    return file.path.name.endswith(".gz")

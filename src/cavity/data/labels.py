@@ -1,134 +1,140 @@
-"""Labels: which there are, how many of each, and their places among the classes."""
+"""Labels of any type: their distinct values, their counts, and their indices into the classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.source import Block, Source
+MAX_CLASSES = 100_000
+SHOWN = 12  # values in a message
+FAMILIES = {"b": "numbers", "i": "numbers", "u": "numbers", "f": "numbers", "U": "strings"}
 
-MOST_CLASSES = 100_000
-SHOWN = 10  # classes in a message
+
+def plain(label: Any) -> Any:
+    """Convert a label to a value that JSON can store."""
+    label = label.item() if isinstance(label, np.generic) else label
+    return label if isinstance(label, str | int | float) else str(label)
 
 
-def together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Labels one after the other; NumPy would turn numbers among strings into strings."""
+def label_text(label: Any) -> str:
+    """Convert a label to text that does not depend on the type in which a file stores it.
+
+    >>> label_text(np.float64(3.0)), label_text(3), label_text("3"), label_text(np.True_)
+    ('3', '3', '3', 'True')
+    """
+    label = plain(label)
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def listed(values: Sequence[Any] | NDArray[Any]) -> str:
+    """Join the first values for a message.
+
+    >>> listed(["a", "b"])
+    "'a', 'b'"
+    """
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(repr(plain(value)) for value in values[:SHOWN]) + more
+
+
+def concat_labels(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate labels; numbers and strings do not mix, because NumPy would turn the numbers into strings."""
     if len({part.dtype for part in parts}) > 1:
-        families = {_family(part) for part in parts} - {"objects"}
+        families = {FAMILIES.get(part.dtype.kind, str(part.dtype)) for part in parts if part.dtype.kind != "O"}
         if len(families) > 1:
-            raise TypeError(f"labels are {' and '.join(sorted(families))}; give them all one type")
+            raise TypeError(f"Labels must all have one type, got {' and '.join(sorted(families))}.")
     return np.concatenate(parts)
 
 
-def distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Different labels, sorted, and how many there are of each."""
+def distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """Find the distinct labels, sorted, the index of each label among them, and their counts."""
     try:
-        return np.unique(labels, return_counts=True)
+        classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
     except TypeError:
-        found = sorted({type(label).__name__ for label in labels.tolist()})
-        raise TypeError(f"labels are of the types {', '.join(found)}, which have no order; use one type") from None
+        types = sorted({type(label).__name__ for label in labels.tolist()})
+        raise TypeError(f"Labels must all have one type, got {' and '.join(types)}.") from None
+    return classes, index.ravel(), counts
 
 
-def places(y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Places of labels among the classes, which are sorted, and whether each is among them."""
+def find_labels(y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Find the index of each label in the sorted classes, and whether it is one of them."""
     if not len(y) or not len(classes):
         return np.zeros(len(y), dtype=np.int64), np.zeros(len(y), dtype=bool)
-    together([y[:1], classes[:1]])  # of one family
+    concat_labels([y[:1], classes[:1]])  # raises where the types do not mix
     try:
-        place = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    except TypeError:
-        place = np.zeros(len(y), dtype=np.int64)  # of types that have no order
-    return place, np.asarray(classes[place] == y, dtype=bool)
+        index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    except TypeError:  # objects that cannot be compared
+        index = np.zeros(len(y), dtype=np.int64)
+    return index, np.asarray(classes[index] == y, dtype=bool)
 
 
-def encode(block: Block, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels of a block as places in `classes`, which is sorted; any other label is refused."""
-    if block.y is None:
-        raise ValueError("the source has no labels; name its column of labels, or give y")
-    place, known = places(block.y, classes)
-    if not known.all():
-        i = int(known.argmin())
-        raise ValueError(f"{block.where(i)}: the label {_plain(block.y[i])!r} is not among the classes "
-                         f"{_shown(classes)}; leave the row out or give all classes")  # fmt: skip
-    return place
-
-
-class Counts:
-    """Which labels there are and how many of each.
+def encode(
+    y: NDArray[Any],
+    classes: NDArray[Any],
+    where: Callable[[int], str] = "y, row {}".format,
+    *,
+    as_text: bool = False,
+) -> NDArray[np.int64]:
+    """Return the index of each label in the classes.
 
     Args:
-        classes: all that there may be, sorted; None: whatever comes.
+        y: labels, (n,).
+        classes: the labels allowed, sorted, (C,).
+        where: names the place of the i-th label in an error message.
+        as_text: compare by `label_text`, so that 3, 3.0 and "3" are equal, as the same label in different files may be.
+
+    Raises:
+        ValueError: a label is not one of the classes.
+
+    >>> encode(np.array(["b", "a"]), np.array(["a", "b"])).tolist()
+    [1, 0]
+    """
+    if as_text:
+        found, position, _ = distinct(y)
+        texts = np.array([label_text(label) for label in classes])
+        order = np.argsort(texts)
+        index, known = find_labels(np.array([label_text(label) for label in found]), texts[order])
+        index, known = order[index][position], known[position]
+    else:
+        index, known = find_labels(y, classes)
+    if not known.all():
+        i = int(known.argmin())
+        raise ValueError(f"{where(i)}: label {plain(y[i])!r} is not one of the classes {listed(classes)}; "
+                         "remove the row, or fit with all classes")  # fmt: skip
+    return index
+
+
+class LabelCounts:
+    """Counts of each label, block by block.
+
+    Args:
+        classes: the labels allowed, sorted; None allows any.
     """
 
     def __init__(self, classes: NDArray[Any] | None = None) -> None:
-        self.is_open = classes is None
+        self._is_fixed = classes is not None
         self.classes = np.empty(0, dtype=object) if classes is None else classes
         self.counts = np.zeros(len(self.classes), dtype=np.int64)
 
-    def add(self, block: Block) -> None:
-        """Count the labels of a block."""
-        if self.is_open and block.y is not None:
-            self._open_to(block.y)
-        self.counts += np.bincount(encode(block, self.classes), minlength=len(self.classes))
+    def add(self, y: NDArray[Any], where: Callable[[int], str]) -> None:
+        """Count labels; `where` names the place of the i-th in an error message."""
+        if self._is_fixed:
+            self.counts += np.bincount(encode(y, self.classes, where), minlength=len(self.classes))
+        else:
+            classes, _, counts = distinct(y)
+            self.merge(classes, counts)
 
-    def join(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Add what was counted elsewhere."""
-        self._open_to(classes)
-        place, _ = places(classes, self.classes)
-        self.counts[place] += counts
-
-    def _open_to(self, labels: NDArray[Any]) -> None:
-        """Let labels that are new be among the classes."""
-        known = places(labels, self.classes)[1]
-        if known.all():
+    def merge(self, classes: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        """Add the counts of other rows."""
+        if not len(classes):
             return
-        new = distinct(labels[~known])[0]
-        before, counts = self.classes, self.counts
-        self.classes = distinct(together([before, new]))[0] if len(before) else new
+        if len(self.classes):
+            classes, counts = concat_labels([self.classes, classes]), np.concatenate([self.counts, counts])
+        self.classes, index, _ = distinct(classes)
         self.counts = np.zeros(len(self.classes), dtype=np.int64)
-        self.counts[places(before, self.classes)[0]] = counts
-        if len(self.classes) > MOST_CLASSES:
-            raise ValueError(f"there are more than {MOST_CLASSES} different labels, such as {_shown(self.classes)}; "
-                             "is this the column of labels?")  # fmt: skip
-
-
-class Encoded:
-    """A source whose labels are places among the classes; any other label is refused, and where it is said.
-
-    Args:
-        source: the rows.
-        classes: all labels there may be, sorted.
-    """
-
-    def __init__(self, source: Source, classes: NDArray[Any]) -> None:
-        self._source, self._classes = source, classes
-        self.n_features, self.feature_names, self.lanes = source.n_features, source.feature_names, source.lanes
-
-    def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        for block in self._source.blocks(lane, seed):
-            yield block._replace(y=encode(block, self._classes))
-
-    def fingerprint(self) -> dict[str, Any]:
-        return self._source.fingerprint()
-
-
-def plain(labels: NDArray[Any]) -> list[Any]:
-    """Labels for JSON."""
-    return [_plain(x) if isinstance(_plain(x), str | int | float) else str(x) for x in labels]
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _shown(classes: NDArray[Any]) -> str:
-    more = ", …" if len(classes) > SHOWN else ""
-    return f"[{', '.join(repr(_plain(x)) for x in classes[:SHOWN])}{more}]"
-
-
-def _family(labels: NDArray[Any]) -> str:
-    families = {"b": "numbers", "i": "numbers", "u": "numbers", "f": "numbers", "O": "objects", "U": "strings"}
-    return families.get(labels.dtype.kind, str(labels.dtype))
+        np.add.at(self.counts, index, counts)
+        if len(self.classes) > MAX_CLASSES:
+            raise ValueError(f"y must have at most {MAX_CLASSES} different labels, got more, such as "
+                             f"{listed(self.classes)}; check that this is the label column")  # fmt: skip

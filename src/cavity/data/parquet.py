@@ -1,35 +1,108 @@
-"""Rows of Parquet files, a part of a row group after the other."""
+"""Rows of Parquet files, read one piece of a row group after another.
+
+pyarrow's dataset scanner is not used: it decodes whole row groups and several at a time, so that memory grows with the
+row groups. `ParquetFile.iter_batches` with a small read buffer decodes one page of each column at a time.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from itertools import accumulate, groupby, pairwise
+from typing import Any, NamedTuple
 
-import numpy as np
+from cavity.data.source import Block, block_rows, permuted
+from cavity.data.tables import (
+    File,
+    Given,
+    Names,
+    TableFiles,
+    TableSource,
+    arrow,
+    choose_columns,
+    column_type,
+    contents,
+    split_evenly,
+)
 
-from cavity.data.arrow import Columns, check, choose, field, label_kind, labels, numbers
-from cavity.data.files import File, deal, find_files
-from cavity.data.row_groups import Facts, Piece, Reader, facts, merged, pieces
-from cavity.data.source import Block, arranged, block_rows, checked, spot
+BUFFER_BYTES = 2**16  # of a column read at a time; by default a row group is read whole
+PAGE_BYTES, PAGE_ROWS = 2**20, 20_000  # of a column at most, as most writers have them
+PIECE_ROWS = 65_536  # in a piece of a row group at least, where there are enough rows for all lanes
+PIECES_PER_LANE = 4  # at least, for lanes of nearly equal size, where row groups allow it
+PIECES_PER_GROUP = 8  # at most: all rows of the group before a piece must be decoded to reach it
+LANES, READ_BYTES = (8, 4, 2), 2**25  # the most lanes that hold no more than this while all are read at once
+CHANGED = "the file has changed since the source was created; create it again"
 
-LANES, READING_BYTES = (8, 4, 2), 2**25  # the most lanes that hold no more than this while they are read at once
+
+class Piece(NamedTuple):
+    """Consecutive rows of a row group.
+
+    Attributes:
+        file: index of the file.
+        group: index of its row group.
+        offset: number of rows before them in the group.
+        n_rows: how many they are.
+        start: number of rows before them in the file.
+        group_rows: rows of the group.
+    """
+
+    file: int
+    group: int
+    offset: int
+    n_rows: int
+    start: int
+    group_rows: int
 
 
-class Parquet:
-    """Rows of a Parquet file, or of all `.parquet` files in a folder in the order of their names.
+class ParquetFiles(TableFiles):
+    """Parquet files with the same columns."""
 
-    Only the columns in use are read, some thousand rows at a time: memory does not grow with the files. A row group, or
-    an eighth of a large one, is what is shuffled first when training, and its rows then pass through a buffer.
+    endings = (".parquet", ".pq")
+
+    def __init__(self, given: Given, name: str | None = None) -> None:
+        super().__init__(given, name)
+        self.metadata = list[Any]()
+        for file in self.files:
+            with open_parquet(file) as found:
+                self.metadata.append(found.metadata)
+
+    def schema(self) -> Any:
+        return self.metadata[0].schema.to_arrow_schema()
+
+    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
+        names = list(dict.fromkeys([*features, *others]))
+        for file in self.files:
+            with open_parquet(file) as found:
+                for name in names:
+                    column_type(found.schema_arrow, name, file.name)
+                yield from found.iter_batches(block_rows(len(features), 1), columns=names)
+
+    def count_rows(self) -> int:
+        return sum(one.num_rows for one in self.metadata)
+
+    def n_bytes(self) -> int:
+        return sum(8 * one.num_rows * len(one.schema.to_arrow_schema().names) for one in self.metadata)
+
+    def source(self, target: str | None, features: Sequence[str]) -> Parquet:
+        return Parquet(self.files, target, features)
+
+    def _read_file(self, file: File, names: Names) -> Any:
+        with open_parquet(file) as found:
+            return found.read(names)
+
+
+class Parquet(TableSource):
+    """Rows of Parquet files.
+
+    Only the columns in use are read, some thousand rows at a time, so memory does not grow with the files. Training
+    shuffles pieces first (a row group, or an eighth of a large one); their rows then pass through a shuffle buffer.
 
     Args:
-        path: the file or the folder.
-        target: the column of labels, of any type; None for prediction.
-        features: the columns of X, in this order; by default all that hold numbers but the target. Those that are
-            passed over are listed in `ignored`.
-        lanes: into how many stretches the rows are divided, which is the most processes that can share them. By default
-            8; 4 or 2 where reading in 8 places at once would take much memory, as it does of many columns of fractions.
+        path: a file, a folder of `.parquet` and `.pq` files, a pattern, or a list of these.
+        target: the label column, of any type; None for prediction.
+        features: the columns of X, in order; by default all numeric columns but the target. The attribute `ignored`
+            lists the columns that were left out.
+        lanes: number of parts of the rows, and so the largest number of workers that can share them. By default 8, and
+            4 or 2 where reading 8 parts at once would take much memory, as for many columns of real numbers.
 
     >>> import tempfile, pyarrow, pyarrow.parquet
     >>> folder = tempfile.mkdtemp()
@@ -42,62 +115,119 @@ class Parquet:
     [['none'], ['short', 'none']]
     """
 
+    kind = "parquet"
+
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        target: str | None = None,
-        features: Sequence[str] | None = None,
-        lanes: int | None = None,
+        self, path: Given, target: str | None = None, features: Names = None, lanes: int | None = None
     ) -> None:
-        self._files = find_files(path, (".parquet",))
-        found = [facts(file) for file in self._files]
-        self._columns = choose(found[0].schema, target, features, self._files[0].name)
-        _check(self._files, found, self._columns)
-        wanted = (
-            _affordable(sum(found[0].held.get(name, 0) for name in self._columns.names)) if lanes is None else lanes
-        )
-        self._pieces = pieces([one.counts for one in found], wanted)
-        self._dealt = deal([piece.n_rows for piece in self._pieces], wanted)
-        self._file_rows = [sum(one.counts) for one in found]
-        self.lanes, self.n_features = len(self._dealt), len(self._columns.features)
-        self.feature_names, self.ignored = self._columns.features, self._columns.ignored
+        table = ParquetFiles(path)
+        super().__init__(table, target, features)
+        first = table.schema()
+        for file, metadata in zip(self._files, table.metadata, strict=True):
+            schema = metadata.schema.to_arrow_schema()
+            choose_columns(schema, file.name, target, self._columns.features)
+            kinds = [contents(column_type(one, target, file.name)) for one in (schema, first) if target]
+            if len(set(kinds)) > 1:
+                raise ValueError(f"{file.name}: the target {target!r} must have one type in all files, got {kinds[0]}, "
+                                 f"but {kinds[1]} in {table.name}")  # fmt: skip
+        if lanes is None:
+            held = read_bytes(table.metadata[0], self._columns.names)
+            lanes = next((n for n in LANES if n * held <= READ_BYTES), LANES[-1])
+        pieces = split_groups([group_rows(one) for one in table.metadata], lanes)
+        parts = split_evenly([piece.n_rows for piece in pieces], lanes)
+        self._pieces = [[pieces[i] for i in part] for part in parts]
+        self._file_rows = [one.num_rows for one in table.metadata]
+        self.lanes = len(self._pieces)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        dealt = [self._pieces[i] for i in self._dealt[lane]]
-        mine = merged(dealt) if seed is None else dealt
-        firsts = np.cumsum([0, *(piece.n_rows for piece in mine)]).tolist()
-        size = block_rows(self.n_features, self.lanes)
-        with Reader(self._files, self._columns.names, size) as reader:
-            for piece, first in arranged(list(zip(mine, firsts, strict=False)), seed):
-                yield from self._of_piece(reader, piece, first)
+        pieces = merge_pieces(self._pieces[lane]) if seed is None else self._pieces[lane]
+        firsts = accumulate((piece.n_rows for piece in pieces), initial=0)
+        order = permuted(list(zip(pieces, firsts, strict=False)), seed)
+        for k, mine in groupby(order, key=lambda item: item[0].file):
+            with open_parquet(self._files[k]) as file:
+                for piece, first in mine:
+                    yield from self._piece_blocks(file, piece, first)
 
     def fingerprint(self) -> dict[str, Any]:
-        files = [file.facts() | {"rows": n} for file, n in zip(self._files, self._file_rows, strict=True)]
-        columns = {"features": self._columns.features, "target": self._columns.target}
-        return {"kind": "parquet", **columns, "lanes": self.lanes, "files": files}
+        found = super().fingerprint()
+        files = [facts | {"rows": n} for facts, n in zip(found["files"], self._file_rows, strict=True)]
+        return found | {"files": files}
 
-    def _of_piece(self, reader: Reader, piece: Piece, first: int) -> Iterator[Block]:
-        name, done, target = self._files[piece.file].name, 0, self._columns.target
-        for batch in reader.batches(piece):
-            rows = np.arange(first + done, first + done + batch.num_rows)
-            y = None if target is None else labels(batch.column(target))
-            where = partial(spot, name, piece.start + done)
-            yield checked(Block(numbers(batch, self._columns.features), y, rows, where), self._columns.features)
+    def _piece_blocks(self, opened: Any, piece: Piece, first: int) -> Iterator[Block]:
+        file, done = self._files[piece.file], 0
+        for batch in self._read(opened, piece, file.name):
+            yield self._columns.block(batch, first + done, file, piece.start + done)
             done += batch.num_rows
 
+    def _read(self, opened: Any, piece: Piece, name: str) -> Iterator[Any]:
+        """Read the rows of a piece; those before it in the row group are decoded and dropped."""
+        groups = opened.metadata
+        if piece.group >= groups.num_row_groups or groups.row_group(piece.group).num_rows != piece.group_rows:
+            raise ValueError(f"{name}: row group {piece.group} no longer has {piece.group_rows} rows; {CHANGED}")
+        size, skipped, left = block_rows(self.n_features, self.lanes), piece.offset, piece.n_rows
+        try:
+            for batch in opened.iter_batches(size, [piece.group], self._columns.names, use_threads=False):
+                drop = min(skipped, batch.num_rows)
+                part = batch.slice(drop, left)
+                skipped, left = skipped - drop, left - part.num_rows
+                if part.num_rows:
+                    yield part
+                if not left:
+                    return
+        except arrow().ArrowException as error:
+            raise ValueError(f"{name}: {error}; {CHANGED}") from error
 
-def _check(files: list[File], found: list[Facts], columns: Columns) -> None:
-    """Refuse files that lack a column, or have another type of labels than the first."""
-    kinds = list[str]()
-    for file, one in zip(files, found, strict=True):
-        check(one.schema, columns, file.name)
-        if columns.target is not None:
-            kinds.append(label_kind(field(one.schema, columns.target, file.name).type))
-            if kinds[-1] != kinds[0]:
-                raise ValueError(f"{file.name}: the target {columns.target!r} is of type {kinds[-1]}, but {kinds[0]} "
-                                 f"in {files[0].name}; one type is needed")  # fmt: skip
+
+def open_parquet(file: File) -> Any:
+    """Open a file with a small read buffer."""
+    try:
+        return arrow("pyarrow.parquet").ParquetFile(file.path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+    except arrow().ArrowInvalid as error:
+        raise ValueError(f"{file.name} is not a Parquet file ({error})") from None
 
 
-def _affordable(held: int) -> int:
-    """How many lanes, each of which holds so many bytes while it is read."""
-    return next((lanes for lanes in LANES if lanes * held <= READING_BYTES), LANES[-1])
+def group_rows(metadata: Any) -> list[int]:
+    """Return the rows of each row group."""
+    return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
+
+
+def read_bytes(metadata: Any, names: Sequence[str]) -> int:
+    """Estimate the memory for reading columns of the largest row group: a page and the dictionary of each, twice."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    largest = max(groups, key=lambda group: group.total_byte_size, default=None)
+    total = 0
+    for column in [] if largest is None else [largest.column(j) for j in range(largest.num_columns)]:
+        if column.path_in_schema in names:
+            page = min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
+            has_dictionary = column.has_dictionary_page
+            total += page + (column.data_page_offset - column.dictionary_page_offset if has_dictionary else 0)
+    return 2 * total  # compressed and decompressed
+
+
+def split_groups(counts: Sequence[Sequence[int]], lanes: int) -> list[Piece]:
+    """Split all row groups into pieces, so that there are enough for all lanes.
+
+    Args:
+        counts: rows of each row group of each file.
+        lanes: how many are wanted.
+
+    >>> [piece.n_rows for piece in split_groups([[5, 0, 3]], lanes=1)]
+    [1, 2, 2, 1, 2]
+    """
+    least = max(1, min(PIECE_ROWS, sum(map(sum, counts)) // (PIECES_PER_LANE * max(lanes, 1))))
+    pieces = list[Piece]()
+    for file, groups in enumerate(counts):
+        for group, (n, before) in enumerate(zip(groups, accumulate(groups, initial=0), strict=False)):
+            parts = min(PIECES_PER_GROUP, -(-n // least))
+            cuts = [n * k // parts for k in range(parts + 1)] if n else []
+            pieces += [Piece(file, group, start, end - start, before + start, n) for start, end in pairwise(cuts)]
+    return pieces
+
+
+def merge_pieces(pieces: Sequence[Piece]) -> list[Piece]:
+    """Merge consecutive pieces of the same row group."""
+    merged = []
+    for _, group in groupby(pieces, key=lambda piece: (piece.file, piece.group)):
+        same = list(group)
+        merged.append(same[0]._replace(n_rows=sum(piece.n_rows for piece in same)))
+    return merged

@@ -1,9 +1,11 @@
-"""Predictions for the rows of a source, written to Parquet as they are made: memory does not grow with the rows."""
+"""Predictions written to CSV or Parquet files as they are computed, so memory does not grow with the rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.arrow import arrow
-from cavity.data.source import Array, Block, Source
-from cavity.data.survey import my_lanes
+from cavity.data.source import Array, Source
+from cavity.data.surveys import own_lanes
+from cavity.data.tables import arrow
 from cavity.files.atomic import atomic_write
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 ROW, LABEL, PROBABILITY = "row", "prediction", "p_"
+STDOUT = "-"
 
 
 def write_predictions(
@@ -28,44 +31,63 @@ def write_predictions(
     resume: bool = False,
     workers: Workers = SINGLE_PROCESS,
 ) -> int:
-    """A file for each lane, in the order of the rows: row number, most probable label, probability of each class.
+    """Write one Parquet file for each lane: row number, most probable label, probability of each class.
 
-    A file has its name only once it is whole. Workers share the lanes.
+    A file gets its name only when it is complete. Distributed workers share the lanes.
 
     Returns:
-        How many rows this rank has predicted for.
+        How many rows this worker has predicted.
     """
     path, total = Path(folder), 0
     path.mkdir(parents=True, exist_ok=True)
     done = {found.name for found in path.glob("part-*.parquet")}
     if done and not resume:
-        raise ValueError(f"the folder {folder} holds predictions already ({min(done)}); "
-                         "give another, or resume=True to write what is missing")  # fmt: skip
-    for lane in workers.in_touch(my_lanes(source, workers)):
+        raise ValueError(f"The folder {folder} must not hold predictions, got {min(done)}; "
+                         "give another folder, or resume=True to write the missing parts")  # fmt: skip
+    for lane in workers.in_touch(own_lanes(source.lanes, workers)):
+        tables = (prediction_table(classes, log_proba(block.X), {ROW: block.rows}, {}) for block in source.blocks(lane))
         name = f"part-{lane:05d}.parquet"
-        if name not in done:
-            total += _write(path / name, _tables(source.blocks(lane), log_proba, classes))
+        if name not in done and (first := next(tables, None)) is not None:
+            total += write_tables(path / name, chain([first], tables))
     return total
 
 
-def _tables(blocks: Iterator[Block], log_proba: Callable[[Array], Array], classes: NDArray[Any]) -> Iterator[Any]:
+def probability_names(classes: NDArray[Any]) -> list[str]:
+    """Return the column names of the class probabilities."""
+    return [f"{PROBABILITY}{label}" for label in classes.tolist()]
+
+
+def prediction_table(classes: NDArray[Any], log_p: Array, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+    """Return an Arrow table of labels and probabilities, with other columns before and after them."""
     pa = arrow()
-    for block in blocks:
-        log_p = log_proba(block.X)
-        columns = {ROW: block.rows, LABEL: classes[log_p.argmax(1)].tolist()}
-        columns |= {f"{PROBABILITY}{label}": p for label, p in zip(classes.tolist(), np.exp(log_p).T, strict=True)}
-        yield pa.table(columns)
+    label_type = pa.array(classes.tolist()).type  # not guessed from the labels of this part
+    columns = {LABEL: pa.array(classes[log_p.argmax(1)].tolist(), label_type)}
+    columns |= dict(zip(probability_names(classes), np.exp(log_p).T, strict=True))
+    return pa.table({**before, **columns, **after})
 
 
-def _write(path: Path, tables: Iterator[Any]) -> int:
-    """Write beside, then rename; how many rows there are."""
-    from pyarrow.parquet import ParquetWriter
+def write_tables(out: Path | str, tables: Iterator[Any]) -> int:
+    """Write Arrow tables of the same columns to one file.
 
-    if (first := next(tables, None)) is None:
-        return 0
-    with atomic_write(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
-        rows = 0
+    Args:
+        out: a Parquet or CSV file, by its ending, or "-" for CSV on stdout. A file is replaced only when the new one is
+            complete.
+        tables: at least one.
+
+    Returns:
+        How many rows were written.
+    """
+    first, rows = next(tables), 0
+    with ExitStack() as stack:
+        if out == STDOUT:
+            writer = arrow("pyarrow.csv").CSVWriter(sys.stdout.buffer, first.schema)
+        else:
+            unfinished = stack.enter_context(atomic_write(Path(out)))
+            is_csv = Path(out).suffix == ".csv"
+            kind = arrow("pyarrow.csv").CSVWriter if is_csv else arrow("pyarrow.parquet").ParquetWriter
+            writer = kind(unfinished, first.schema)
+        stack.enter_context(writer)
         for table in chain([first], tables):
             writer.write_table(table)
             rows += table.num_rows
-    return rows
+    return int(rows)

@@ -1,138 +1,264 @@
-"""Batches of rows from all lanes, shuffled or as stored; the same rows in each step on any number of processes."""
+"""Batches of rows from all lanes, shuffled or in stored order; each step has the same rows on any number of workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.buffer import Cut, Rows, Skip, joined, shuffled
-from cavity.data.source import ROWS, Array, Block, Source
+from cavity.data.labels import encode
+from cavity.data.source import BUFFER_ROWS, Array, Block, Source, labels_of
+
+T = TypeVar("T")
+Skip = Mapping[int, NDArray[np.int64]]  # for each lane, the sorted numbers of the rows left out
+
+PORTION = 4_096  # rows exchanged at a time, at most
+PORTIONS = 4  # in a buffer, at least: fewer would hardly mix
+END: Any = object()
+
+
+class LaneRows(NamedTuple):
+    """Inputs, encoded labels and numbers of rows of one lane."""
+
+    X: Array
+    y: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[Any] | slice) -> LaneRows:
+        """Select rows."""
+        return LaneRows(self.X[chosen], self.y[chosen], self.row[chosen])
+
+    def parts(self, size: int) -> Iterator[LaneRows]:
+        """Split into parts of at most `size` rows."""
+        return (self.take(slice(start, start + size)) for start in range(0, len(self.row), size))
+
+    def without(self, skip: NDArray[np.int64] | None) -> LaneRows:
+        """Leave out the rows with these numbers, which are sorted."""
+        if skip is None or not len(skip):
+            return self
+        place = np.searchsorted(skip, self.row).clip(max=len(skip) - 1)
+        return self.take(skip[place] != self.row)
 
 
 class LaneBatch(NamedTuple):
-    """The rows of one step that are of this rank's lanes.
+    """The rows of one step that are of this worker's lanes.
 
     Attributes:
-        X: inputs, (n, D); n may be 0.
-        y: labels as the source has them, (n,).
+        X: inputs, (n, D); n can be 0.
+        y: labels encoded as 0 … C−1, (n,).
         lane, row: which rows they are, (n,).
-        where: where the i-th of them is stored, in words; it may take a while to find.
-        step: which step of the epoch it is.
-        total: how many rows the step has in all lanes, those of other workers included.
+        total: rows of the step in all lanes, including those of other workers.
     """
 
     X: Array
-    y: NDArray[Any] | None
+    y: NDArray[np.int64]
     lane: NDArray[np.int64]
     row: NDArray[np.int64]
-    where: Callable[[int], str]
-    step: int
     total: int
 
 
-def steps(lane_rows: Sequence[int], size: int, skip: Skip | None = None) -> int:
-    """Steps of an epoch: as many as it takes for at most `size` rows a step, up to rounding in each lane."""
-    return -(-sum(_kept_rows(lane_rows, skip)) // size)
+def encoded(block: Block, classes: NDArray[Any]) -> LaneRows:
+    """Encode the labels of a block; raise ValueError for a label that is not one of the classes."""
+    return LaneRows(block.X, encode(labels_of(block), classes, block.where), block.rows)
 
 
-def taken(kept: Sequence[int], n_steps: int, step: int) -> list[int]:
-    """How many rows of each lane the steps before this one take: as evenly as can be.
+def n_steps(lane_rows: Sequence[int], size: int, skip: Skip | None = None) -> int:
+    """Return the steps of an epoch of at most `size` rows each, up to rounding in each lane."""
+    return -(-sum(_rows_kept(lane_rows, skip)) // size)
+
+
+def taken(kept: Sequence[int], steps: int, step: int) -> list[int]:
+    """Return how many rows of each lane the steps before this one take, as evenly as possible.
 
     >>> [taken([10, 5], 4, step) for step in range(5)]
     [[0, 0], [2, 1], [5, 2], [7, 3], [10, 5]]
     """
-    return [step * n // max(n_steps, 1) for n in kept]
+    return [step * n // max(steps, 1) for n in kept]
 
 
 def batches(
     source: Source,
+    classes: NDArray[Any],
     lane_rows: Sequence[int],
     size: int,
     seed: int,
     epoch: int,
     *,
     first: int = 0,
-    mine: Sequence[int] | None = None,
+    lanes: Sequence[int] | None = None,
     skip: Skip | None = None,
-    buffer_rows: int = ROWS,
+    buffer_rows: int = BUFFER_ROWS,
 ) -> Iterator[LaneBatch]:
-    """The steps of an epoch, every row in one of them.
+    """Yield the steps of an epoch; every row is in one of them.
 
-    Pieces of a lane come in an order drawn from (seed, epoch, lane), and its rows pass through a buffer in which they
-    are permuted. So a step has the same rows on any number of workers.
+    The pieces of a lane come in an order drawn from (seed, epoch, lane), and its rows pass through a shuffle buffer. So
+    a step has the same rows on any number of workers.
 
     Args:
         source: the rows.
-        lane_rows: how many each lane holds, as surveyed.
-        size: rows a step, about.
-        seed, epoch: of the order.
+        classes: the labels, sorted.
+        lane_rows: rows of each lane, as surveyed.
+        size: rows of a step, about.
+        seed, epoch: determine the order.
         first: the step to begin with.
-        mine: lanes to read; by default all.
-        skip: rows to leave out: for each lane, whoever reads it, their numbers in rising order.
-        buffer_rows: rows in the buffers of all lanes together.
+        lanes: the lanes to read; by default all.
+        skip: rows to leave out, of all lanes.
+        buffer_rows: in the buffers of all lanes together.
     """
-    kept, n_steps = _kept_rows(lane_rows, skip), steps(lane_rows, size, skip)
-    if not 0 <= first <= n_steps:
-        raise ValueError(f"first={first} cannot be used; the epoch has {n_steps} steps of about {size} rows")
-    lanes, room = range(source.lanes) if mine is None else mine, buffer_rows // source.lanes
-    streams = {lane: Cut(shuffled(source, lane, kept[lane], [seed, epoch, lane], skip, room)) for lane in lanes}
-    before = taken(kept, n_steps, first)
-    for lane, stream in streams.items():
-        stream.drop(before[lane])
-    for step in range(first, n_steps):
-        after = taken(kept, n_steps, step + 1)
-        parts = {lane: list(stream.take(after[lane] - before[lane])) for lane, stream in streams.items()}
-        yield _batch(source, parts, step, sum(after) - sum(before))
+    kept, steps = _rows_kept(lane_rows, skip), n_steps(lane_rows, size, skip)
+    if not 0 <= first <= steps:
+        raise ValueError(f"`first` must be between 0 and {steps}, the steps of an epoch, got {first}.")
+    capacity = buffer_rows // source.lanes
+    streams = {
+        lane: _shuffled_lane(source, classes, lane, kept[lane], [seed, epoch, lane], (skip or {}).get(lane), capacity)
+        for lane in (range(source.lanes) if lanes is None else lanes)
+    }
+    buffers = {lane: _Cutter(stream) for lane, stream in streams.items()}
+    before = taken(kept, steps, first)
+    for lane, cutter in buffers.items():
+        deque(cutter.take(before[lane]), maxlen=0)
+    for step in range(first, steps):
+        after = taken(kept, steps, step + 1)
+        parts = {lane: list(cutter.take(after[lane] - before[lane])) for lane, cutter in buffers.items()}
+        yield _join(parts, source.n_features, sum(after) - sum(before))
         before = after
-    for stream in streams.values():
-        stream.finish()
+    for stream in streams.values():  # nothing is left, but a lane that has grown raises an error here
+        deque(stream, maxlen=0)
 
 
-def in_order(source: Source, mine: Sequence[int] | None = None, size: int = ROWS) -> Iterator[LaneBatch]:
-    """Every row of these lanes once, as stored, at most `size` at a time; `total` is what a batch holds itself."""
-    step = 0
-    for lane in range(source.lanes) if mine is None else mine:
+def in_order(
+    source: Source,
+    classes: NDArray[Any],
+    size: int = BUFFER_ROWS,
+    *,
+    lanes: Sequence[int] | None = None,
+    skip: Skip | None = None,
+) -> Iterator[LaneBatch]:
+    """Yield every row of these lanes once in stored order, at most `size` at a time; `total` is the batch's own."""
+    for lane in range(source.lanes) if lanes is None else lanes:
         for block in source.blocks(lane):
-            for start in range(0, len(block.rows), size):
-                yield _slice(block, lane, start, size, step)
-                step += 1
+            for part in encoded(block, classes).parts(size):
+                X, y, row = part.without((skip or {}).get(lane))
+                if len(row):
+                    yield LaneBatch(X, y, np.full(len(row), lane), row, len(row))
 
 
-def locate(source: Source, lane: int, row: int) -> str:
-    """Where a row is stored, in words; the lane is read up to it."""
-    for block in source.blocks(lane):
-        found = np.flatnonzero(block.rows == row)
-        if len(found):
-            return block.where(int(found[0]))
-    return f"lane {lane}, row {row}"
-
-
-def _kept_rows(lane_rows: Sequence[int], skip: Skip | None) -> list[int]:
+def _rows_kept(lane_rows: Sequence[int], skip: Skip | None) -> list[int]:
     return [n - len((skip or {}).get(lane, ())) for lane, n in enumerate(lane_rows)]
 
 
-def _batch(source: Source, parts: dict[int, list[Rows]], step: int, total: int) -> LaneBatch:
-    found = [rows for lane_parts in parts.values() for rows in lane_parts]
+def _join(parts: dict[int, list[LaneRows]], n_features: int, total: int) -> LaneBatch:
+    empty = LaneRows(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    rows = [rows for lane_parts in parts.values() for rows in lane_parts] or [empty]
     counts = [sum(len(rows.row) for rows in lane_parts) for lane_parts in parts.values()]
-    lane = np.repeat(np.array(list(parts), dtype=np.int64), counts)
-    rows = joined(found, source.n_features)
-    return LaneBatch(rows.X, rows.y, lane, rows.row, partial(_where, source, lane, rows.row), step, total)
+    X, y, row = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
+    return LaneBatch(X, y, np.repeat(np.array(list(parts), dtype=np.int64), counts), row, total)
 
 
-def _slice(block: Block, lane: int, start: int, size: int, step: int) -> LaneBatch:
-    chosen = slice(start, start + size)
-    y, row = None if block.y is None else block.y[chosen], block.rows[chosen]
-    place = partial(_shifted, block.where, start)
-    return LaneBatch(block.X[chosen], y, np.full(len(row), lane), row, place, step, len(row))
+class _Cutter:
+    """Takes any number of rows at a time from a stream."""
+
+    def __init__(self, stream: Iterator[LaneRows]) -> None:
+        self._stream = stream
+        self._rest: LaneRows | None = None
+
+    def take(self, count: int) -> Iterator[LaneRows]:
+        """Yield the next rows, in one part or several, without copying them."""
+        while count > 0:
+            rows = next(self._stream) if self._rest is None else self._rest
+            self._rest = rows.take(slice(count, None)) if len(rows.row) > count else None
+            part = rows.take(slice(count))
+            count -= len(part.row)
+            yield part
 
 
-def _shifted(where: Callable[[int], str], start: int, i: int) -> str:
-    return where(start + i)
+def _shuffled_lane(
+    source: Source,
+    classes: NDArray[Any],
+    lane: int,
+    n_rows: int,
+    seed: Sequence[int],
+    skip: NDArray[np.int64] | None,
+    capacity: int,
+) -> Iterator[LaneRows]:
+    """Yield the rows of a lane in random order; raise ValueError unless there are `n_rows`."""
+    rng = np.random.default_rng(seed)
+    buffer, seen = ShuffleBuffer(min(capacity, n_rows), rng), 0
+    for block in source.blocks(lane, seed=int(rng.integers(2**62))):
+        rows = encoded(block, classes).without(skip)
+        seen += len(rows.row)
+        if seen > n_rows:
+            break
+        yield from buffer.push(rows)
+    if seen != n_rows:
+        found = f"more than {n_rows}" if seen > n_rows else f"{seen}"
+        raise ValueError(f"Lane {lane} of the source must have {n_rows} rows to train on, got {found}: the data have "
+                         "changed since the survey; create the source again and fit again")  # fmt: skip
+    yield from buffer.rest()
 
 
-def _where(source: Source, lane: NDArray[np.int64], row: NDArray[np.int64], i: int) -> str:
-    return locate(source, int(lane[i]), int(row[i]))
+class ShuffleBuffer:
+    """A shuffle buffer: once it is full, new rows replace as many random others.
+
+    Args:
+        capacity: rows that it holds.
+        rng: draws the rows.
+    """
+
+    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
+        self._capacity, self._rng = max(capacity, 1), rng
+        self._portion = max(1, min(self._capacity // PORTIONS, PORTION))
+        self._held: LaneRows | None = None
+        self._filled = 0
+
+    def push(self, rows: LaneRows) -> Iterator[LaneRows]:
+        """Put rows in; yield those that they replace."""
+        n, free = self._capacity, self._capacity - self._filled
+        if self._held is None:
+            self._held = LaneRows(np.empty((n, rows.X.shape[1])), np.empty(n, np.int64), np.empty(n, np.int64))
+        fill = rows.take(slice(free))
+        self._put(np.arange(self._filled, self._filled + len(fill.row)), fill)
+        self._filled += len(fill.row)
+        for part in rows.take(slice(free, None)).parts(self._portion):
+            places = self._rng.choice(self._capacity, len(part.row), replace=False)
+            out = self._held.take(places)
+            self._put(places, part)
+            yield out
+
+    def rest(self) -> Iterator[LaneRows]:
+        """Yield all rows left, in random order."""
+        order = self._rng.permutation(self._filled)
+        for start in range(0, self._filled, self._portion):
+            assert self._held is not None
+            yield self._held.take(order[start : start + self._portion])
+        self._filled = 0
+
+    def _put(self, places: NDArray[np.int64], rows: LaneRows) -> None:
+        assert self._held is not None
+        for held, new in zip(self._held, rows, strict=True):
+            held[places] = new
+
+
+def prefetch(items: Iterable[T], depth: int = 4) -> Generator[T, None, None]:
+    """Yield the same items, up to `depth` of them computed ahead by a thread.
+
+    Errors are raised here. When the reader stops, early or not, the thread ends, and a generator is closed.
+
+    >>> list(prefetch(x * x for x in range(5)))
+    [0, 1, 4, 9, 16]
+    """
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="cavity-prefetch") as pool:
+        waiting = deque(pool.submit(next, iterator, END) for _ in range(depth))
+        try:
+            while (item := waiting.popleft().result()) is not END:
+                waiting.append(pool.submit(next, iterator, END))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
+            if isinstance(items, Generator):
+                items.close()

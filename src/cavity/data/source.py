@@ -1,36 +1,39 @@
-"""What a source of rows is: lanes of blocks, and the checks that every block passes.
+"""The protocol of a row source, and the checks that all rows pass.
 
-A lane is a stream of rows of its own. Processes divide the lanes among themselves; a single one reads them all. What
-a row is called, its lane and its number there, depends neither on that nor on the order in which it is read.
+A source divides its rows into lanes. Distributed workers share the lanes; a single process reads them all. A row is
+identified by its lane and its number there, which depend neither on the number of workers nor on the reading order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from cavity.data.labels import concat_labels
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
 
-ROWS = 65_536  # in the buffers of all lanes together
+BUFFER_ROWS = 65_536  # in the shuffle buffers of all lanes together
 BLOCK_ROWS, BLOCK_NUMBERS = 8_192, 2**19  # in a block at most
-FEWEST_ROWS = 256  # in a block: below that, reading costs more than the rows do
+MIN_BLOCK_ROWS = 256  # below that, reading costs more than the rows do
 
-REMEDY = "fill it in or leave the row out"
+REMEDY = "fill it in or remove the row"
+NO_LABELS = "The source has no labels; name its label column with `target`, or give y."
+TABLE_ATTRIBUTES = ("shape", "columns", "__array__", "__array_interface__", "__dataframe__")
 
 
 class Block(NamedTuple):
-    """Rows that follow each other in a lane.
+    """Consecutive rows of a lane.
 
     Attributes:
         X: inputs, (n, D).
         y: labels of any type, (n,); None where the source has none.
-        rows: their numbers in the lane, as stored.
-        where: where the i-th of them is stored, in words.
+        rows: the numbers of the rows in the lane, (n,).
+        where: names the place where the i-th row is stored, for error messages.
     """
 
     X: Array
@@ -41,7 +44,7 @@ class Block(NamedTuple):
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows to train on or to predict for, however many."""
+    """Rows for training or prediction; they need not fit in memory."""
 
     @property
     def n_features(self) -> int:
@@ -49,94 +52,134 @@ class Source(Protocol):
 
     @property
     def feature_names(self) -> list[str] | None:
-        """In the order of the columns of X."""
+        """Names of the columns of X, in order."""
 
     @property
     def lanes(self) -> int:
-        """How many streams of rows there are."""
+        """Number of lanes."""
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        """The rows of a lane as stored; with a seed its pieces come in an order drawn from it."""
+        """Read the rows of a lane in stored order; a seed permutes the pieces that it is read in."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these data from others, for JSON; the same wherever they lie."""
+        """Identify the data, as JSON values; the same wherever the data are stored."""
+
+
+def is_source(obj: Any) -> bool:
+    """Whether `fit` reads rows from the object: False for arrays, frames, sparse matrices and lists of rows.
+
+    >>> is_source([[0.0, 1.0], [2.0, 3.0]])
+    False
+    """
+    if isinstance(obj, Source):
+        return True
+    if isinstance(obj, list | tuple):
+        return len(obj) > 0 and all(_is_batch(item) for item in obj)
+    if isinstance(obj, str | bytes | Mapping | set | frozenset | type):
+        return False
+    return not any(hasattr(obj, name) for name in TABLE_ATTRIBUTES) and (callable(obj) or isinstance(obj, Iterable))
+
+
+def _is_batch(item: Any) -> bool:
+    """Whether the item is a pair whose first part is a table."""
+    return isinstance(item, tuple | list) and len(item) == 2 and len(getattr(item[0], "shape", ())) == 2
+
+
+def as_source(obj: Any) -> Source:
+    """Return the source itself, or wrap a DataLoader or another iterable of batches."""
+    from cavity.data.iterables import Batches
+
+    return obj if isinstance(obj, Source) else Batches(obj)
+
+
+def read_all(source: Source) -> tuple[Array, NDArray[Any]]:
+    """Read the inputs and labels of all lanes into memory, in stored order.
+
+    >>> from cavity.data import Arrays
+    >>> X, y = read_all(Arrays([[1.0], [2.0], [3.0]], ["no", "yes", "no"], lanes=2))
+    >>> X[:, 0].tolist(), y.tolist()
+    ([1.0, 2.0, 3.0], ['no', 'yes', 'no'])
+    """
+    blocks = [block for lane in range(source.lanes) for block in source.blocks(lane)]
+    if not blocks:
+        raise ValueError("The source has no rows; at least one is required.")
+    return np.concatenate([block.X for block in blocks]), concat_labels([labels_of(block) for block in blocks])
+
+
+def labels_of(block: Block) -> NDArray[Any]:
+    """Return the labels of a block, which must have some."""
+    if block.y is None:
+        raise ValueError(NO_LABELS)
+    return block.y
 
 
 def block_rows(n_features: int, lanes: int) -> int:
-    """How many rows a lane reads at a time, so that all lanes together hold little."""
-    return max(FEWEST_ROWS, min(BLOCK_ROWS, ROWS // lanes, BLOCK_NUMBERS // max(n_features, 1)))
+    """Return how many rows a lane reads at a time, so that the blocks of all lanes together stay small."""
+    return max(MIN_BLOCK_ROWS, min(BLOCK_ROWS, BUFFER_ROWS // lanes, BLOCK_NUMBERS // max(n_features, 1)))
 
 
-def arranged(pieces: Sequence[T], seed: int | None) -> list[T]:
-    """As stored, or in an order drawn from the seed."""
+def permuted(pieces: Sequence[T], seed: int | None) -> list[T]:
+    """Return the pieces in an order drawn from the seed; without a seed, in stored order."""
     if seed is None:
         return list(pieces)
     return [pieces[i] for i in np.random.default_rng(seed).permutation(len(pieces))]
 
 
-def spot(name: str, start: int, i: int) -> str:
-    """In words: the i-th row after `start` in what is called `name`."""
+def row_name(name: str, start: int, i: int) -> str:
+    """Name the i-th row after `start`, for error messages."""
     return f"{name}, row {start + i}"
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """A NumPy array of anything like one; tensors may lie on any device."""
-    if isinstance(values, torch.Tensor):
+    """Convert anything array-like to NumPy; tensors on any device too."""
+    if hasattr(values, "detach"):  # a tensor; torch itself is not imported here because it is slow to start
         values = values.detach().cpu()
         return (values.double() if values.is_floating_point() else values).numpy()
     return np.asarray(values)
 
 
-def as_numbers(values: Any, n_features: int | None, name: str) -> Array:
-    """Inputs as float64, (n, D); no copy is made of what is that already."""
+def as_features(values: Any, n_features: int | None, name: str) -> Array:
+    """Convert inputs to float64, (n, D), without a copy where they already are."""
     X = as_array(values)
     if X.dtype.kind not in "biufO":
-        raise TypeError(f"{name} holds values of type {X.dtype}; numbers are needed")
+        raise TypeError(f"{name} must hold numbers, got values of type {X.dtype}.")
     if X.ndim != 2 or n_features not in (None, X.shape[1]):
-        wanted = "one row per observation" if n_features is None else f"{n_features} columns"
-        raise ValueError(f"{name} has the shape {X.shape}; {wanted} are needed, in two dimensions")
+        expected = "two dimensions" if n_features is None else f"two dimensions and {n_features} columns"
+        raise ValueError(f"{name} must have {expected}, got the shape {X.shape}.")
     try:
         return np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} holds something that is no number ({error})") from None
+        raise ValueError(f"{name} must hold numbers ({error}).") from None
 
 
 def as_labels(values: Any, n_rows: int, name: str) -> NDArray[Any]:
-    """Labels of any type, (n,); a single column will do."""
+    """Convert labels of any type to an array, (n,); a single column is accepted."""
     y = as_array(values)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.shape != (n_rows,):
-        raise ValueError(f"{name} has the shape {y.shape}; one label for each of {n_rows} rows is needed")
+        raise ValueError(f"{name} must have one label for each of {n_rows} rows, got the shape {y.shape}.")
     return y
 
 
-def checked(block: Block, feature_names: list[str] | None) -> Block:
-    """The block itself; a missing or infinite value or a missing label is refused, and where it is said."""
+def check_block(block: Block, feature_names: list[str] | None) -> Block:
+    """Return the block; raise ValueError where a value is missing or infinite, or a label is missing."""
     finite = np.isfinite(block.X)
     if not finite.all():
-        _refuse_value(block, finite, feature_names)
-    if block.y is not None and (missing := _missing(block.y)).any():
+        i, j = (int(k) for k in np.argwhere(~finite)[0])
+        value, name = block.X[i, j], j if feature_names is None else repr(feature_names[j])
+        problem = "missing" if np.isnan(value) else "infinite"
+        raise ValueError(f"{block.where(i)}: feature {name} is {problem} ({value}); {REMEDY}")
+    if block.y is not None and (missing := _is_missing(block.y)).any():
         i = int(missing.argmax())
         raise ValueError(f"{block.where(i)}: the label is missing ({block.y[i]}); {REMEDY}")
     return block
 
 
-def _refuse_value(block: Block, finite: NDArray[np.bool_], feature_names: list[str] | None) -> NoReturn:
-    i, j = (int(k) for k in np.argwhere(~finite)[0])
-    value, name = block.X[i, j], j if feature_names is None else repr(feature_names[j])
-    what = "missing" if np.isnan(value) else "infinite"
-    raise ValueError(f"{block.where(i)}: feature {name} is {what} ({value}); {REMEDY}")
-
-
-def _missing(y: NDArray[Any]) -> NDArray[np.bool_]:
-    if y.dtype.kind == "O":
-        return _missing_objects(y)
+def _is_missing(y: NDArray[Any]) -> NDArray[np.bool_]:
     if y.dtype.kind in "fM":
         return np.not_equal(y, y)
-    return np.zeros(len(y), dtype=bool)
-
-
-def _missing_objects(y: NDArray[Any]) -> NDArray[np.bool_]:
+    if y.dtype.kind != "O":
+        return np.zeros(len(y), dtype=bool)
     try:
         return np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
     except TypeError:  # pandas' NA is neither equal to itself nor unequal

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import ArrayData, StreamData, Survey, read_all, survey
-from cavity.data.arrays import Share
-from cavity.data.base import Data
+from cavity.data.labels import encode
 from cavity.data.source import Source
+from cavity.data.training_data import Data, Shard
 from cavity.files.json_values import to_json
 from cavity.fitting.calibration import HeldOut, best_sharpness, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
@@ -29,7 +29,6 @@ from cavity.fitting.rows import (
     check_two_classes,
     class_weights,
     draw_seed,
-    encode,
     merge_equal_rows,
     weights_by_class,
 )
@@ -283,7 +282,9 @@ class Fit:
         skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
 
         def stream(dtype: torch.dtype) -> StreamData:
-            return StreamData(source, known, scaler, class_weight, skip, self._device, dtype, self.options.workers)
+            return StreamData(
+                source, known, scaler.transform, class_weight, skip, self._device, dtype, self.options.workers
+            )
 
         model = self._train(stream, sample, scaler, "fit")
         return model, best_sharpness([model.predict_held_out(held_out)] if n_held else [])
@@ -530,4 +531,4 @@ def array_data(
     own_weight = torch.from_numpy(np.bincount(rows.y, rows.weight, n_classes)).to(device)
     X = torch.as_tensor(scaler.transform(rows.X[first:last]), dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
-    return ArrayData(X, y, weight, n_classes, Share(first, n, own_weight) if workers.size > 1 else None)
+    return ArrayData(X, y, weight, n_classes, Shard(first, n, own_weight) if workers.size > 1 else None)

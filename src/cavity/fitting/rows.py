@@ -15,6 +15,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from cavity.data.labels import encode as encode
+
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
 
@@ -127,15 +129,6 @@ def weights_by_class(class_weight: ClassWeight, classes: NDArray[Any], counts: N
     if isinstance(class_weight, str) and class_weight == "balanced":
         return np.asarray(counts.sum() / (len(classes) * counts.clip(min=1).astype(np.float64)))
     return class_weights(class_weight, classes)
-
-
-def encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return labels as indices into `classes`, which is sorted."""
-    index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    unknown = classes[index] != y
-    if unknown.any():
-        raise ValueError(f"y must hold labels in classes={classes!r}, got {y[unknown][0]!r}")
-    return index.astype(np.int64)
 
 
 def merge_equal_rows(rows: TrainingRows) -> TrainingRows:

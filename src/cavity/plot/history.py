@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class HistoryDisplay:
     [1.0, 20.0]
     """
 
-    def __init__(self, records: Sequence[Mapping[str, Any]], *, name: str | None = None) -> None:
+    def __init__(self, records: Sequence[dict[str, Any]], *, name: str | None = None) -> None:
         self.records, self.name = list(records), name
 
     @classmethod

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cavity.data.base import Data
+from cavity.data.training_data import Data
 from cavity.inference import Batch, RowSites
 from cavity.training.fixed_point import leaves, map_tensors
 from cavity.training.optimizers import Adam

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cavity.data.base import Data
+from cavity.data.training_data import Data
 from cavity.gp.prior import Posterior, Prior, Rows
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorizationError

@@ -1,77 +1,220 @@
-"""Rows in memory: batches that cover every row once, and the sums that methods start from."""
+"""Sources of arrays, and the checks that rows of every source pass."""
+
+import json
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
+from scipy import sparse
 
-from cavity.data import ArrayData
-from tests.problems import shuffled
+from cavity.data import Arrays, Npy, Source, read_all
+from cavity.data.source import BLOCK_NUMBERS, BLOCK_ROWS, BUFFER_ROWS, block_rows
 
-N, C = 23, 4
+N, D = 50, 3
 
 
 @pytest.fixture
-def data():
-    rng = np.random.default_rng(0)
-    X, y = torch.from_numpy(rng.standard_normal((N, 2))), torch.from_numpy(rng.integers(0, 3, N))  # no row of class 3
-    return ArrayData(X, y, torch.from_numpy(rng.uniform(0.5, 2.0, N)), C)
+def X():
+    return np.random.default_rng(0).standard_normal((N, D))
 
 
-def batches(data, size, order):
-    if order == "shuffled":
-        return shuffled(data, size, torch.Generator().manual_seed(0))
-    return list(data.in_order(size))
+@pytest.fixture
+def y():
+    return np.random.default_rng(1).integers(0, 3, N)
 
 
-@pytest.mark.parametrize("order", ["shuffled", "in order"])
-@pytest.mark.parametrize("size", [1, 5, 7, 22, 23, 100])
-def test_batches_cover_every_row_once_in_nearly_equal_parts(data, size, order):
-    parts = batches(data, size, order)
-    index = torch.cat([batch.positions for batch in parts])
-    assert sorted(index.tolist()) == list(range(N))
-    sizes = [len(batch.positions) for batch in parts]
-    assert max(sizes) <= size
+def lane(source, number=0, seed=None):
+    """All rows of a lane, in the order in which they come."""
+    blocks = list(source.blocks(number, seed))
+    return np.concatenate([block.X for block in blocks]), np.concatenate([block.rows for block in blocks])
+
+
+# --- Arrays ---
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_lanes_hold_every_row_once_and_as_stored(X, y, lanes):
+    source = Arrays(X, y, lanes)
+    assert isinstance(source, Source)
+    assert source.lanes == lanes
+    for found, expected in zip(read_all(source), (X, y), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for number in range(lanes):
+        rows = lane(source, number)[1]
+        np.testing.assert_array_equal(rows, np.arange(len(rows)))
+
+
+def test_lanes_are_of_nearly_equal_size(X):
+    sizes = [len(lane(Arrays(X, lanes=7), number)[1]) for number in range(7)]
     assert max(sizes) - min(sizes) <= 1
-    assert len(parts) == -(-N // size)  # and no more parts than that takes
 
 
-@pytest.mark.parametrize("order", ["shuffled", "in order"])
-def test_a_batch_holds_its_rows(data, order):
-    for batch in batches(data, 5, order):
-        assert torch.equal(batch.X, data.X[batch.positions])
-        assert torch.equal(batch.weight, data.weight[batch.positions])
-        assert torch.equal(batch.own.int().argmax(0), data.y[batch.positions])
-        assert batch.own.shape == (C, len(batch.positions))
-        assert (batch.own.sum(0) == 1).all()
-        assert batch.scale == N / len(batch.positions)
-        assert not batch.is_full
+@pytest.mark.parametrize(
+    "of",
+    [
+        np.asarray,
+        np.asfortranarray,
+        torch.from_numpy,
+        pd.DataFrame,
+        pl.DataFrame,
+        list,
+        lambda X: pd.DataFrame(X, index=np.arange(N)[::-1]),
+    ],
+    ids=["array", "by columns", "tensor", "pandas", "polars", "list", "turned"],
+)
+def test_anything_like_an_array_will_do(X, of):
+    source = Arrays(of(X), lanes=3)
+    np.testing.assert_array_equal(np.concatenate([lane(source, k)[0] for k in range(3)]), X)
 
 
-def test_everything_at_once(data):
-    for batch in (data.full, *data.in_order(None)):
-        assert batch.is_full
-        assert batch.scale == 1
-        assert torch.equal(batch.X, data.X)
-        assert torch.equal(batch.positions, torch.arange(N))
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8, bool, object])
+def test_values_become_float64(X, kind):
+    found = lane(Arrays(X.astype(kind)))[0]
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, X.astype(kind).astype(np.float64))
 
 
-def test_scaled_sums_over_batches_are_unbiased(data):
-    """Σ_b (1/n_batches) ρ_b Σ_{i∈b} x_i = Σ_i x_i where all parts are equal: ρ of eq. (12)."""
-    parts = batches(data, 1, "shuffled")
-    total = sum(batch.scale * batch.X.sum(0) for batch in parts) / len(parts)
-    torch.testing.assert_close(total, data.X.sum(0))
+def test_tensors_of_half_precision_are_read():
+    X = torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(lane(Arrays(X))[0], [[1.5, -2.0]])
 
 
-def test_shuffling_follows_seed_and_epoch(data):
-    first, again, other, later = (
-        torch.cat([draw.positions for draw in data.draws(5, *which)]) for which in ((0, 0), (0, 0), (1, 0), (0, 1))
-    )
-    assert not torch.equal(first, later)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+def test_what_is_float64_already_is_not_copied(X):
+    assert np.shares_memory(next(Arrays(X).blocks(0)).X, X)
 
 
-def test_own_weight_against_loops(data):
-    expected = [sum(float(w) for w, y in zip(data.weight, data.y, strict=True) if y == k) for k in range(C)]
-    np.testing.assert_allclose(data.own_weight, expected, rtol=1e-14)
-    assert expected[3] == 0
+def test_a_memory_map_is_read_a_slice_at_a_time(tmp_path):
+    n = 3 * BLOCK_ROWS + 5
+    stored = np.memmap(tmp_path / "X.bin", dtype=np.float32, mode="w+", shape=(n, 1))
+    stored[:] = np.arange(n)[:, None]
+    blocks = list(Arrays(stored).blocks(0))
+    assert [len(block.rows) for block in blocks] == [BLOCK_ROWS] * 3 + [5]
+    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), stored)
+
+
+def test_a_seed_arranges_the_pieces_and_nothing_else():
+    X = np.arange(20.0 * BLOCK_ROWS)[:, None]
+    source = Arrays(X)
+    found, rows = lane(source, seed=1)
+    np.testing.assert_array_equal(found[:, 0], rows)
+    assert sorted(rows) == list(range(len(X)))
+    np.testing.assert_array_equal(rows.reshape(20, -1), rows[::BLOCK_ROWS, None] + np.arange(BLOCK_ROWS))
+    assert not (rows == np.sort(rows)).all()
+    np.testing.assert_array_equal(rows, lane(source, seed=1)[1])
+    assert (rows != lane(source, seed=2)[1]).any()
+
+
+@pytest.mark.parametrize(("n_features", "lanes"), [(1, 1), (8, 8), (784, 8), (10**6, 1), (8, 64)])
+def test_blocks_of_all_lanes_are_small(n_features, lanes):
+    rows = block_rows(n_features, lanes)
+    assert rows >= 256
+    assert rows == 256 or (rows * n_features <= BLOCK_NUMBERS and rows * lanes <= BUFFER_ROWS)
+
+
+def test_names_are_those_of_the_frame(X):
+    assert Arrays(pd.DataFrame(X, columns=list("abc"))).feature_names == ["a", "b", "c"]
+    assert Arrays(pd.DataFrame(X)).feature_names is None
+    assert Arrays(X).feature_names is None
+
+
+@pytest.mark.parametrize(("bad", "error", "text"), [
+    ((np.zeros(3),), ValueError, "two dimensions"),
+    ((np.zeros((3, 2)), np.zeros(2)), ValueError, "as many rows, got X with 3 and y with 2"),
+    ((np.zeros((3, 2)), None, 0), ValueError, "must be 1 or more, got 0"),
+    ((sparse.eye(3).tocsr(),), TypeError, "sparse"),
+])  # fmt: skip
+def test_what_cannot_be_a_source_is_named(bad, error, text):
+    with pytest.raises(error, match=text):
+        Arrays(*bad)
+
+
+@pytest.mark.parametrize(("bad", "error"), [([["a", "b"]], TypeError), ([[1j, 2j]], TypeError),
+                                            (np.array([["a", 1]], dtype=object), ValueError)])  # fmt: skip
+def test_what_is_no_number_is_refused(bad, error):
+    with pytest.raises(error, match="number"):
+        list(Arrays(bad).blocks(0))
+
+
+# --- Missing values ---
+
+
+@pytest.mark.parametrize(("value", "text"), [(np.nan, r"is missing \(nan\)"), (np.inf, r"is infinite \(inf\)")])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_value_that_is_missing_is_named_with_its_row(X, value, text, lanes):
+    X[17, 1] = value
+    with pytest.raises(ValueError, match=rf"^X, row 17: feature 1 {text}; fill it in"):
+        read_all(Arrays(X, np.zeros(N), lanes))
+    with pytest.raises(ValueError, match=r"^X, row 17: feature 'b'"):
+        read_all(Arrays(pd.DataFrame(X, columns=list("abc")), np.zeros(N), lanes))
+
+
+@pytest.mark.parametrize("y", [
+    np.array([1.0, np.nan, 2.0]), np.array(["a", None, "b"], dtype=object), np.array(["a", np.nan, "b"], dtype=object),
+    pd.Series(["a", pd.NA, "b"]), np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="datetime64[D]"),
+    pl.Series(["a", None, "b"]),
+], ids=["nan", "None", "nan in objects", "NA", "NaT", "null"])  # fmt: skip
+def test_a_label_that_is_missing_is_named_with_its_row(y):
+    with pytest.raises(ValueError, match=r"^X, row 1: the label is missing"):
+        read_all(Arrays(np.zeros((3, 1)), y))
+
+
+def test_a_column_of_labels_will_do(X, y):
+    np.testing.assert_array_equal(read_all(Arrays(X, y[:, None]))[1], y)
+    with pytest.raises(ValueError, match="one label"):
+        read_all(Arrays(X, np.zeros((N, 2))))
+
+
+def test_to_read_all_labels_are_needed(X):
+    with pytest.raises(ValueError, match="no labels"):
+        read_all(Arrays(X))
+
+
+# --- Files of arrays ---
+
+
+@pytest.fixture
+def saved(tmp_path, X, y):
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    np.save(tmp_path / "y.npy", y)
+    return tmp_path
+
+
+def test_files_give_the_rows_of_their_arrays(saved, X, y):
+    for labels in (saved / "y.npy", str(saved / "y.npy"), y):
+        source = Npy(saved / "X.npy", labels, lanes=4)
+        assert isinstance(source, Source)
+        found, found_labels = read_all(source)
+        np.testing.assert_array_equal(found, X.astype(np.float32))
+        np.testing.assert_array_equal(found_labels, y)
+
+
+def test_a_block_does_not_hold_on_to_the_file(saved):
+    block = next(Npy(saved / "X.npy").blocks(0))
+    assert type(block.X) is np.ndarray
+    assert block.X.base is None or not isinstance(block.X.base, np.memmap)
+    assert block.where(2) == "X.npy, row 2"
+
+
+def test_a_file_of_several_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "both.npz", X=np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"both\.npz must hold one array"):
+        Npy(tmp_path / "both.npz")
+
+
+# --- Fingerprints ---
+
+
+def test_fingerprints_are_for_json_and_tell_data_apart(saved, X):
+    def print_of(source):
+        return json.loads(json.dumps(source.fingerprint()))
+
+    assert print_of(Arrays(X)) == print_of(Arrays(X + 1))  # the values themselves are in that of a survey
+    assert print_of(Arrays(X)) != print_of(Arrays(X[:-1]))
+    assert print_of(Arrays(X)) != print_of(Arrays(X, lanes=2))
+    assert print_of(Npy(saved / "X.npy")) != print_of(Npy(saved / "X.npy", saved / "y.npy"))
+    moved = saved / "elsewhere"
+    moved.mkdir()
+    np.save(moved / "X.npy", X.astype(np.float32))
+    assert print_of(Npy(moved / "X.npy")) == print_of(Npy(saved / "X.npy"))

@@ -1,6 +1,4 @@
-"""Sources of arrays, and the checks that rows of every source pass."""
-
-import json
+"""What counts as a source."""
 
 import numpy as np
 import pandas as pd
@@ -8,213 +6,50 @@ import polars as pl
 import pytest
 import torch
 from scipy import sparse
+from torch.utils.data import DataLoader, TensorDataset
 
-from cavity.data import Arrays, Npy, Source, read_all
-from cavity.data.source import BLOCK_NUMBERS, BLOCK_ROWS, ROWS, block_rows
+from cavity.data import Arrays, Batches, Source, as_source, is_source
 
-N, D = 50, 3
-
-
-@pytest.fixture
-def X():
-    return np.random.default_rng(0).standard_normal((N, D))
+X = np.random.default_rng(0).standard_normal((100, 3))
+Y = np.random.default_rng(1).integers(0, 4, 100)
 
 
-@pytest.fixture
-def y():
-    return np.random.default_rng(1).integers(0, 3, N)
+def some():
+    return [(X[:50], Y[:50]), (X[50:], Y[50:])]
 
 
-def lane(source, number=0, seed=None):
-    """All rows of a lane, in the order in which they come."""
-    blocks = list(source.blocks(number, seed))
-    return np.concatenate([block.X for block in blocks]), np.concatenate([block.rows for block in blocks])
+def loader():
+    return DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=7)
 
 
-# --- Arrays ---
+class Again:
+    """Can be read again and again."""
+
+    def __iter__(self):
+        return iter(some())
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 7])
-def test_lanes_hold_every_row_once_and_as_stored(X, y, lanes):
-    source = Arrays(X, y, lanes)
+@pytest.mark.parametrize("obj", [
+    Arrays(X, Y), Batches(some()), loader(), some(), tuple(some()), Again(), Again().__iter__,
+    [[torch.zeros(2, 2), torch.zeros(2)]],
+], ids=lambda obj: type(obj).__name__)  # fmt: skip
+def test_sources_are_known_and_used(obj):
+    assert is_source(obj)
+    source = as_source(obj)
     assert isinstance(source, Source)
-    assert source.lanes == lanes
-    for found, expected in zip(read_all(source), (X, y), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    for number in range(lanes):
-        rows = lane(source, number)[1]
-        np.testing.assert_array_equal(rows, np.arange(len(rows)))
+    assert source is obj or isinstance(source, Batches)
 
 
-def test_lanes_are_of_nearly_equal_size(X):
-    sizes = [len(lane(Arrays(X, lanes=7), number)[1]) for number in range(7)]
-    assert max(sizes) - min(sizes) <= 1
+@pytest.mark.parametrize("obj", [
+    X, X.tolist(), X[0].tolist(), pd.DataFrame(X), pl.DataFrame(X), pd.Series(Y), sparse.csr_matrix(X), sparse.eye(3),
+    torch.from_numpy(X), [], [X[0], X[1]], [[1, 2], [3, 4]], [([1.0, 2.0], 0)], None, 3, "path", {"a": 1},
+    np.memmap, [X[:2]], [["a", "b"]],
+], ids=lambda obj: type(obj).__name__)  # fmt: skip
+def test_rows_themselves_are_no_source(obj):
+    assert not is_source(obj)
 
 
-@pytest.mark.parametrize(
-    "of",
-    [
-        np.asarray,
-        np.asfortranarray,
-        torch.from_numpy,
-        pd.DataFrame,
-        pl.DataFrame,
-        list,
-        lambda X: pd.DataFrame(X, index=np.arange(N)[::-1]),
-    ],
-    ids=["array", "by columns", "tensor", "pandas", "polars", "list", "turned"],
-)
-def test_anything_like_an_array_will_do(X, of):
-    source = Arrays(of(X), lanes=3)
-    np.testing.assert_array_equal(np.concatenate([lane(source, k)[0] for k in range(3)]), X)
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8, bool, object])
-def test_values_become_float64(X, kind):
-    found = lane(Arrays(X.astype(kind)))[0]
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, X.astype(kind).astype(np.float64))
-
-
-def test_tensors_of_half_precision_are_read():
-    X = torch.tensor([[1.5, -2.0]], dtype=torch.bfloat16, requires_grad=True)
-    np.testing.assert_array_equal(lane(Arrays(X))[0], [[1.5, -2.0]])
-
-
-def test_what_is_float64_already_is_not_copied(X):
-    assert np.shares_memory(next(Arrays(X).blocks(0)).X, X)
-
-
-def test_a_memory_map_is_read_a_slice_at_a_time(tmp_path):
-    n = 3 * BLOCK_ROWS + 5
-    stored = np.memmap(tmp_path / "X.bin", dtype=np.float32, mode="w+", shape=(n, 1))
-    stored[:] = np.arange(n)[:, None]
-    blocks = list(Arrays(stored).blocks(0))
-    assert [len(block.rows) for block in blocks] == [BLOCK_ROWS] * 3 + [5]
-    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), stored)
-
-
-def test_a_seed_arranges_the_pieces_and_nothing_else():
-    X = np.arange(20.0 * BLOCK_ROWS)[:, None]
-    source = Arrays(X)
-    found, rows = lane(source, seed=1)
-    np.testing.assert_array_equal(found[:, 0], rows)
-    assert sorted(rows) == list(range(len(X)))
-    np.testing.assert_array_equal(rows.reshape(20, -1), rows[::BLOCK_ROWS, None] + np.arange(BLOCK_ROWS))
-    assert not (rows == np.sort(rows)).all()
-    np.testing.assert_array_equal(rows, lane(source, seed=1)[1])
-    assert (rows != lane(source, seed=2)[1]).any()
-
-
-@pytest.mark.parametrize(("n_features", "lanes"), [(1, 1), (8, 8), (784, 8), (10**6, 1), (8, 64)])
-def test_blocks_of_all_lanes_are_small(n_features, lanes):
-    rows = block_rows(n_features, lanes)
-    assert rows >= 256
-    assert rows == 256 or (rows * n_features <= BLOCK_NUMBERS and rows * lanes <= ROWS)
-
-
-def test_names_are_those_of_the_frame(X):
-    assert Arrays(pd.DataFrame(X, columns=list("abc"))).feature_names == ["a", "b", "c"]
-    assert Arrays(pd.DataFrame(X)).feature_names is None
-    assert Arrays(X).feature_names is None
-
-
-@pytest.mark.parametrize(("bad", "error", "text"), [
-    ((np.zeros(3),), ValueError, "two dimensions"),
-    ((np.zeros((3, 2)), np.zeros(2)), ValueError, "3 rows and y has 2"),
-    ((np.zeros((3, 2)), None, 0), ValueError, "lanes=0"),
-    ((sparse.eye(3).tocsr(),), TypeError, "sparse"),
-])  # fmt: skip
-def test_what_cannot_be_a_source_is_named(bad, error, text):
-    with pytest.raises(error, match=text):
-        Arrays(*bad)
-
-
-@pytest.mark.parametrize(("bad", "error"), [([["a", "b"]], TypeError), ([[1j, 2j]], TypeError),
-                                            (np.array([["a", 1]], dtype=object), ValueError)])  # fmt: skip
-def test_what_is_no_number_is_refused(bad, error):
-    with pytest.raises(error, match="number"):
-        list(Arrays(bad).blocks(0))
-
-
-# --- Missing values ---
-
-
-@pytest.mark.parametrize(("value", "text"), [(np.nan, r"is missing \(nan\)"), (np.inf, r"is infinite \(inf\)")])
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_a_value_that_is_missing_is_named_with_its_row(X, value, text, lanes):
-    X[17, 1] = value
-    with pytest.raises(ValueError, match=rf"^X, row 17: feature 1 {text}; fill it in"):
-        read_all(Arrays(X, np.zeros(N), lanes))
-    with pytest.raises(ValueError, match=r"^X, row 17: feature 'b'"):
-        read_all(Arrays(pd.DataFrame(X, columns=list("abc")), np.zeros(N), lanes))
-
-
-@pytest.mark.parametrize("y", [
-    np.array([1.0, np.nan, 2.0]), np.array(["a", None, "b"], dtype=object), np.array(["a", np.nan, "b"], dtype=object),
-    pd.Series(["a", pd.NA, "b"]), np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="datetime64[D]"),
-    pl.Series(["a", None, "b"]),
-], ids=["nan", "None", "nan in objects", "NA", "NaT", "null"])  # fmt: skip
-def test_a_label_that_is_missing_is_named_with_its_row(y):
-    with pytest.raises(ValueError, match=r"^X, row 1: the label is missing"):
-        read_all(Arrays(np.zeros((3, 1)), y))
-
-
-def test_a_column_of_labels_will_do(X, y):
-    np.testing.assert_array_equal(read_all(Arrays(X, y[:, None]))[1], y)
-    with pytest.raises(ValueError, match="one label"):
-        read_all(Arrays(X, np.zeros((N, 2))))
-
-
-def test_to_read_all_labels_are_needed(X):
-    with pytest.raises(ValueError, match="no labels"):
-        read_all(Arrays(X))
-
-
-# --- Files of arrays ---
-
-
-@pytest.fixture
-def saved(tmp_path, X, y):
-    np.save(tmp_path / "X.npy", X.astype(np.float32))
-    np.save(tmp_path / "y.npy", y)
-    return tmp_path
-
-
-def test_files_give_the_rows_of_their_arrays(saved, X, y):
-    for labels in (saved / "y.npy", str(saved / "y.npy"), y):
-        source = Npy(saved / "X.npy", labels, lanes=4)
-        assert isinstance(source, Source)
-        found, found_labels = read_all(source)
-        np.testing.assert_array_equal(found, X.astype(np.float32))
-        np.testing.assert_array_equal(found_labels, y)
-
-
-def test_a_block_does_not_hold_on_to_the_file(saved):
-    block = next(Npy(saved / "X.npy").blocks(0))
-    assert type(block.X) is np.ndarray
-    assert block.X.base is None or not isinstance(block.X.base, np.memmap)
-    assert block.where(2) == "X.npy, row 2"
-
-
-def test_a_file_of_several_arrays_is_refused(tmp_path):
-    np.savez(tmp_path / "both.npz", X=np.zeros((2, 2)))
-    with pytest.raises(ValueError, match=r"both\.npz holds several"):
-        Npy(tmp_path / "both.npz")
-
-
-# --- Fingerprints ---
-
-
-def test_fingerprints_are_for_json_and_tell_data_apart(saved, X):
-    def print_of(source):
-        return json.loads(json.dumps(source.fingerprint()))
-
-    assert print_of(Arrays(X)) == print_of(Arrays(X + 1))  # the values themselves are in that of a survey
-    assert print_of(Arrays(X)) != print_of(Arrays(X[:-1]))
-    assert print_of(Arrays(X)) != print_of(Arrays(X, lanes=2))
-    assert print_of(Npy(saved / "X.npy")) != print_of(Npy(saved / "X.npy", saved / "y.npy"))
-    moved = saved / "elsewhere"
-    moved.mkdir()
-    np.save(moved / "X.npy", X.astype(np.float32))
-    assert print_of(Npy(moved / "X.npy")) == print_of(Npy(saved / "X.npy"))
+def test_an_iterator_is_taken_for_a_source_so_that_the_remedy_is_told():
+    assert is_source(iter(some()))
+    with pytest.raises(TypeError, match="only once"):
+        as_source(iter(some()))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.cli.scoring import Tally, class_table, in_words
+from cavity.cli.evaluate import Tally, class_table, describe_scores
 from cavity.metrics import scores
 
 CLASSES = np.array(["a", "b", "c"])
@@ -30,30 +30,31 @@ def test_scores_are_the_same_in_any_blocks(predicted):
         assert tallied(place, log_p, size).scores() == pytest.approx(expected, abs=1e-12)
 
 
-def test_each_label_says_what_was_found_and_what_was_said(predicted):
+def test_each_label_has_its_recall_and_precision(predicted):
     place, log_p = predicted
     said = log_p.argmax(1)
     found = {one["label"]: one for one in tallied(place, log_p).by_class()}
     for k, label in enumerate(CLASSES[:2]):
         hits = int(((place == k) & (said == k)).sum())
         assert found[label]["rows"] == (place == k).sum()
-        assert found[label]["found"] == pytest.approx(hits / (place == k).sum())
-        assert found[label]["right"] == pytest.approx(hits / (said == k).sum())
+        assert found[label]["recall"] == pytest.approx(hits / (place == k).sum())
+        assert found[label]["predicted"] == (said == k).sum()
+        assert found[label]["precision"] == pytest.approx(hits / (said == k).sum())
     assert found["c"]["rows"] == 0
-    assert found["c"]["found"] is None
-    assert found["c"]["right"] == 0.0
+    assert found["c"]["recall"] is None
+    assert found["c"]["precision"] == 0.0
 
 
-def test_words_name_the_error_of_the_commonest_label(predicted):
+def test_the_error_of_the_most_frequent_label_is_named(predicted):
     tally = tallied(*predicted)
-    label, error = tally.commonest()
+    label, error = tally.most_frequent()
     assert error == pytest.approx(1 - max(np.bincount(predicted[0])) / 200)
-    assert f"{100 * error:.1f} % if it always said {label!r}" in in_words(tally)
+    assert f"always predicting {label!r} gives {100 * error:.1f} %" in describe_scores(tally)
     assert len(class_table(tally).splitlines()) == 4
 
 
 def test_no_rows_have_no_scores():
-    with pytest.raises(ValueError, match="no rows to score"):
+    with pytest.raises(ValueError, match="At least one row"):
         Tally(CLASSES).scores()
 
 

@@ -1,0 +1,314 @@
+"""What CSV and Parquet files share: how files are found, which columns are read, and their values as NumPy arrays."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.data.labels import listed
+from cavity.data.source import Array, Block, Source, check_block, row_name
+
+Names = Sequence[str] | None  # of columns
+
+SHOWN = 12  # columns in a message
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import a module of pyarrow; it is slow to import, so this is done where a file is read, and not before."""
+    return import_module(module)
+
+
+# --- Files ---
+
+
+class File(NamedTuple):
+    """A file of a source.
+
+    Attributes:
+        path: where it is.
+        key: its path relative to the folder given, which stays the same when the folder is moved.
+        name: what messages call it.
+    """
+
+    path: Path
+    key: str
+    name: str
+
+    def facts(self) -> dict[str, Any]:
+        """Identify the file in a fingerprint."""
+        return {"name": self.key, "bytes": self.path.stat().st_size}
+
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str] | File]
+
+
+def find_files(given: Given, *endings: tuple[str, ...]) -> list[File]:
+    """Find files by name, folder or pattern, or by several of these.
+
+    Args:
+        given: the names. A folder stands for the files in it and in its subfolders, sorted by path, without hidden ones
+            (`.` or `_`).
+        endings: which files of a folder count. Of several groups of endings, the first that has files is used.
+
+    Raises:
+        FileNotFoundError: nothing has the name; a similar name is suggested.
+        ValueError: a folder has no such files.
+    """
+    files = list[File]()
+    for name in [given] if isinstance(given, str | os.PathLike) else given:
+        if isinstance(name, File):
+            files.append(name)
+        else:
+            files += [file for path in _expand(os.fspath(name)) for file in _files_in(path, endings)]
+    return files
+
+
+def _expand(name: str) -> list[Path]:
+    if os.path.exists(name):
+        return [Path(name)]
+    if found := sorted(glob.glob(name, recursive=True)):
+        return [Path(path) for path in found]
+    folder = Path(name).parent
+    near = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(Path(name).name, near, n=1)
+    raise FileNotFoundError(f"{name} does not exist" + (f"; did you mean {folder / close[0]}?" if close else ""))
+
+
+def _files_in(path: Path, endings: Sequence[tuple[str, ...]]) -> list[File]:
+    root = Path(os.path.abspath(path))
+    if root.is_file():
+        return [File(root, root.name, root.name)]
+    for group in endings:
+        found = [file for file in root.rglob("*") if file.name.endswith(group) and file.is_file()]
+        keys = sorted(file.relative_to(root) for file in found)
+        shown = [key.as_posix() for key in keys if not any(part.startswith((".", "_")) for part in key.parts)]
+        if shown:
+            return [File(root / key, key, f"{root.name}/{key}") for key in shown]
+    raise ValueError(f"{path}: the folder has no {' or '.join(ending for group in endings for ending in group)} file")
+
+
+def split_evenly(sizes: Sequence[int], lanes: int) -> list[range]:
+    """Split items into consecutive parts of nearly equal total size, none of them empty.
+
+    >>> split_evenly([10, 10, 10, 10, 10], 2)
+    [range(0, 2), range(2, 5)]
+    """
+    if lanes < 1:
+        raise ValueError(f"`lanes` must be 1 or more, got {lanes}.")
+    lanes = max(1, min(lanes, len(sizes)))
+    after = np.cumsum([0, *sizes])
+    cuts = [0]
+    for lane in range(1, lanes):
+        nearest = int(np.abs(after - after[-1] * lane / lanes).argmin())
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(sizes) - lanes + lane))
+    return [range(start, end) for start, end in pairwise([*cuts, len(sizes)])]
+
+
+class TableFiles(ABC):
+    """Files with the same columns, all CSV or all Parquet.
+
+    Args:
+        given: their names, folders or patterns.
+        name: what messages call them together; by default the name of the first.
+    """
+
+    endings: tuple[str, ...]
+
+    def __init__(self, given: Given, name: str | None = None) -> None:
+        self.files = find_files(given, self.endings)
+        self.name = self.files[0].name if name is None else name
+
+    @abstractmethod
+    def schema(self) -> Any:
+        """Return the Arrow schema; for CSV as the first rows have it."""
+
+    @abstractmethod
+    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
+        """Read all rows as Arrow record batches in constant memory; CSV gives `others` as text."""
+
+    @abstractmethod
+    def count_rows(self) -> int | None:
+        """Count the rows, about; None where that would take as long as reading them."""
+
+    @abstractmethod
+    def n_bytes(self) -> int:
+        """Estimate the memory that all columns take."""
+
+    @abstractmethod
+    def source(self, target: str | None, features: Sequence[str]) -> Source:
+        """Return a source that reads the files in blocks."""
+
+    @abstractmethod
+    def _read_file(self, file: File, names: Names) -> Any:
+        """Read columns of a file into memory."""
+
+    def read(self, names: Names = None) -> Any:
+        """Read these columns, or all, of all rows as one Arrow table; a type fits every row."""
+        pa = arrow()
+        tables = [self._read_file(file, names) for file in self.files]
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"{self.name}: the files have different columns ({error})") from None
+
+
+# --- Columns ---
+
+
+class Columns(NamedTuple):
+    """The columns to read.
+
+    Attributes:
+        features: the columns of X, in order.
+        target: the label column; None for prediction.
+        left_out: columns that are no features because they hold no numbers, and what they hold instead.
+    """
+
+    features: list[str]
+    target: str | None
+    left_out: dict[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are read."""
+        return self.features if self.target is None else [*self.features, self.target]
+
+    def block(self, batch: Any, first: int, file: File, start: int) -> Block:
+        """Convert a record batch to a block.
+
+        Args:
+            batch: of Arrow.
+            first: number of its first row in the lane.
+            file: where it comes from.
+            start: number of its first row in the file.
+        """
+        y = None if self.target is None else label_array(batch.column(self.target))
+        rows, where = np.arange(first, first + batch.num_rows), partial(row_name, file.name, start)
+        return check_block(Block(feature_array(batch, self.features), y, rows, where), self.features)
+
+
+def choose_columns(
+    schema: Any,
+    name: str,
+    target: str | None = None,
+    features: Names = None,
+    drop: Sequence[str] = (),
+) -> Columns:
+    """Choose the feature columns and check that they and the target can be used.
+
+    Args:
+        schema: of Arrow.
+        name: of the file, for messages.
+        target: the label column; None for prediction.
+        features: the columns of X, in order; by default all numeric columns but the target.
+        drop: columns that are ignored.
+    """
+    if isinstance(features, str):
+        raise TypeError(f"`features` must be a list of column names, got {features!r}.")
+    for column in (*([] if target is None else [target]), *(features or ()), *drop):
+        column_type(schema, column, name)
+    rest = [column for column in schema.names if column not in (target, *drop)]
+    held = {column: contents(column_type(schema, column, name)) for column in rest}
+    left_out = {} if features is not None else {column: what for column, what in held.items() if what != "numbers"}
+    chosen = [column for column in rest if column not in left_out] if features is None else list(features)
+    if not chosen:
+        found = ", ".join(f"{column!r} holds {what}" for column, what in list(held.items())[:SHOWN])
+        raise ValueError(f"{name}: at least one feature must hold numbers" + (f"; {found}" if found else ""))
+    for column in chosen:
+        if column not in held or chosen.count(column) > 1:
+            raise ValueError(f"{name}: column {column!r} must be used once, as a feature or as the target")
+        if held[column] != "numbers":
+            raise ValueError(f"{name}: feature {column!r} must hold numbers, got {held[column]}; "
+                             "convert it to numbers or leave it out")  # fmt: skip
+    if target is not None and contents(column_type(schema, target, name)) == "lists":
+        raise ValueError(f"{name}: the target {target!r} must hold one label a row, got lists")
+    return Columns(chosen, target, left_out)
+
+
+def column_type(schema: Any, column: str, name: str) -> Any:
+    """Return the Arrow type of the column, which must exist once."""
+    places = schema.get_all_field_indices(column)
+    if not places:
+        close = difflib.get_close_matches(column, schema.names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {listed(schema.names)}"
+        raise ValueError(f"{name} has no column {column!r}; {hint}")
+    if len(places) > 1:
+        raise ValueError(f"{name} has {len(places)} columns {column!r}; column names must be unique")
+    return schema.field(places[0]).type
+
+
+def contents(kind: Any) -> str:
+    """Describe in a word what a column of this type holds; only numbers, decimals and booleans can be features."""
+    types = arrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    words = {
+        "numbers": (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean),
+        "no values": (types.is_null,),
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
+        "dates": (types.is_date, types.is_timestamp),
+        "times": (types.is_temporal,),
+        "lists": (types.is_nested,),
+        "bytes": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+    }
+    return next((word for word, tests in words.items() if any(test(kind) for test in tests)), str(kind))
+
+
+class TableSource:
+    """What CSV and Parquet sources share: the columns in use and the fingerprint."""
+
+    kind: str
+
+    def __init__(self, table: TableFiles, target: str | None, features: Names) -> None:
+        self._files, self._columns = table.files, choose_columns(table.schema(), table.name, target, features)
+        self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
+        self.n_features, self.lanes = len(self.feature_names), 1
+
+    def fingerprint(self) -> dict[str, Any]:
+        columns = {"features": self._columns.features, "target": self._columns.target}
+        return {"kind": self.kind, **columns, "lanes": self.lanes, "files": [file.facts() for file in self._files]}
+
+
+# --- Values ---
+
+
+def feature_array(batch: Any, features: Sequence[str]) -> Array:
+    """Convert columns of a batch or table to numbers, (n, D); null becomes NaN."""
+    pa, X = arrow(), np.empty((batch.num_rows, len(features)))
+    for j, name in enumerate(features):
+        column = batch.column(name)
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if column.null_count or pa.types.is_decimal(kind):
+            column = column.cast(pa.float64(), safe=False)
+        X[:, j] = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return X
+
+
+def label_array(column: Any) -> NDArray[Any]:
+    """Convert a column of a batch to labels; null becomes None."""
+    pa = arrow()
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if column.null_count:
+        return _objects(column.to_pylist())
+    if contents(column.type) not in ("text", "bytes") and not pa.types.is_decimal(column.type):
+        return column.to_numpy(zero_copy_only=False)
+    encoded = column.dictionary_encode()  # one object for each distinct label, not one for each row
+    return _objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out

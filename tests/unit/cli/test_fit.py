@@ -1,0 +1,98 @@
+"""`cavity fit`: Ctrl-C once and twice, columns left out, labels that are none, names that need no import."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from cavity.cli.fit import KERNELS, METHODS, check_labels, explain_left_out, row_counters, stop_on_interrupt
+from cavity.cli.rows import open_table
+from cavity.data.tables import choose_columns
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+# --- Ctrl-C ---
+
+
+def test_the_first_asks_and_the_second_leaves(capfd):
+    with stop_on_interrupt() as asked:
+        assert not asked.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert asked.is_set()
+        assert "stopping after this step; press Ctrl-C again to quit now" in capfd.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_afterwards_everything_is_as_before():
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_interrupt():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(KeyError), stop_on_interrupt():
+        raise KeyError
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_another_thread_just_gets_an_event():
+    found = []
+
+    def work():
+        with stop_on_interrupt() as asked:
+            found.append(asked.is_set())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+# --- Columns and labels ---
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1", "2", "?", "4"], "text: row 3 has '?'"),
+        (["3,5", "4,5"], "text"),
+        (["1", "2"], "text that looks like numbers"),
+        (["a", "1", "b"], "text"),
+        (["", None], "text"),
+    ],
+)
+def test_text_that_is_mostly_numbers_is_explained(cells, expected, tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"age": pa.array(cells, pa.string()), "x": [1.0] * len(cells)}), path)
+    table = open_table([str(path)])
+    assert explain_left_out(choose_columns(table.schema(), "rows"), table) == {"age": expected}
+
+
+def test_columns_that_count_the_rows_are_found():
+    X = np.column_stack([np.arange(5), np.arange(5) * 2, np.arange(7, 12), np.ones(5)]).astype(float)
+    assert row_counters(X, ["a", "b", "c", "d"]) == ["a", "c"]
+    assert row_counters(X[:2], ["a", "b", "c", "d"]) == []
+
+
+def test_what_cannot_be_labels_is_refused():
+    check_labels(np.array([1, 2]), "y")
+    check_labels(np.arange(20), "y")
+    with pytest.raises(ValueError, match=r"got quantities such as 0\.5"):
+        check_labels(np.array([1.0, 0.5]), "y")
+    with pytest.raises(ValueError, match="at least two different labels, got one, 4"):
+        check_labels(np.array([4, 4]), "y")
+    with pytest.raises(ValueError, match="30 different labels in 40 rows"):
+        check_labels(np.arange(40) % 30, "y")
+
+
+# --- Names ---
+
+
+def test_the_methods_and_kernels_named_for_the_help_are_those_of_the_package():
+    from cavity import kernels
+    from cavity.inference import METHODS as KNOWN
+
+    assert {"auto", *KNOWN} == set(METHODS)
+    assert all(issubclass(getattr(kernels, name), kernels.Kernel) for name in KERNELS.values() if name is not None)
