@@ -30,7 +30,7 @@ from cavity.fitting.settings import (
     make_plan,
     prior_spec,
 )
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import Kernel
 from cavity.predictor import Predictor

@@ -18,7 +18,7 @@ from cavity.files import model_file as modelfile
 from cavity.fitting.encoding import Scaler
 from cavity.fitting.rows import large_sums
 from cavity.gp import probabilities as predict
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import Uncertainty
 from cavity.report import Report, examine
 from cavity.runtime.device import choose_device

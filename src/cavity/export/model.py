@@ -18,7 +18,7 @@ from cavity.export.quadrature import largest_probabilities
 from cavity.export.scaling import scaled
 from cavity.files.atomic import whole_file
 from cavity.fitting.encoding import Scaler
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.numerics.limits import rounding
 from cavity.version import __version__
 

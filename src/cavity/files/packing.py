@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parameter_shapes
 from cavity.files.tensor_file import Kinds, Tensors
 from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
-from cavity.gp.prior import KERNEL, Posterior, Prior, Whitened
+from cavity.gp.gaussian import Posterior, Whitened
+from cavity.gp.prior import KERNEL, Prior
 from cavity.inference import METHODS
 from cavity.numerics.limits import LARGEST_PARAMETER
 
@@ -249,7 +250,7 @@ def _posterior(record: Record, tensors: Tensors) -> Posterior:
     params = {name.removeprefix(KERNEL): x for name, x in tensors.items() if name.startswith(KERNEL)}
     Z, factor = tensors["Z"], tensors["R_inverse"]
     furthest = torch.maximum(Z.amax(1), -Z.amin(1))[:, None, :]
-    if not bool((kernel.diag(params, furthest) <= LARGEST_VARIANCE).all()):
+    if not bool((kernel.bind(params, furthest, Z.dtype).gram <= LARGEST_VARIANCE).all()):
         raise ValueError(f"its kernel has variances beyond {LARGEST_VARIANCE:g}")
     if not all(_is_triangular(part) for part in factor):
         raise ValueError("R_inverse is not triangular with a positive diagonal")

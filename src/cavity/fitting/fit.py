@@ -170,7 +170,9 @@ class Fitting:
         report, watch = (self.report, self.watch(scaler)) if is_main else (None, None)
         hyper_prior = HyperPrior(model, prior_spec(self.params["priors"]))
         keeper = self.keeper(name)
-        trainer = Trainer(model, choice.method, data, choice.plan, hyper_prior, report, watch, keeper, self.stop)
+        trainer = Trainer(
+            model, choice.method, data, choice.plan, hyper_prior, report, watch, keeper, self.stop, self.workers
+        )
         if model.dtype != DTYPES[self.params["dtype"]]:
             dtype = self.params["dtype"]
             trainer.note(0, None, 0.0, f"dtype={dtype!r} is too coarse for these rows: distances in float64")

@@ -123,7 +123,7 @@ def make_plan(params: dict[str, Any], n_rows: int, seed: int, workers: Workers =
     optimizer = params["optimizer"]
     if optimizer == "auto":
         optimizer = "lbfgs" if _waits(params) else "adam"
-    inference = PlainVI(workers) if method == "vi" and is_paper else METHODS[method](workers)
+    inference = PlainVI() if method == "vi" and is_paper else METHODS[method]()
     climbs, n_inducing = method in ("gfitc", "vi"), inducing_count(params["n_inducing"], n_rows)
     return Choice(method, inference, plan, optimizer, climbs, rate, start, n_rows, n_inducing, folds, n_held_out)
 

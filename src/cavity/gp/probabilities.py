@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import qmc
 from torch import Tensor
 
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.numerics.quadrature import max_log_probs
 
 BLOCK_ROWS = 64  # on a CPU, at most: a single row costs as much

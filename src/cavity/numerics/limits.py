@@ -10,10 +10,9 @@ LEAST_LENGTHSCALE = 1e-15  # chosen from the data: so is its inverse squared
 LARGEST_PARAMETER = 1e30  # of a kernel or noise, to start from; its inverse is the least. Finite in single precision
 
 
-def within_squares(x: Tensor) -> Tensor:
-    """`x`, kept where sums of squares are finite: what is further away is as far as can be."""
-    largest = torch.finfo(x.dtype).max ** 0.4
-    return x.clamp(-largest, largest)
+def largest_to_square(dtype: torch.dtype) -> float:
+    """Return a bound below which sums of squares stay finite in `dtype`."""
+    return float(torch.finfo(dtype).max ** 0.4)
 
 
 def tiny(x: Tensor) -> float:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cavity.numerics.linalg import is_recording
-from cavity.numerics.normal import SQRT_HALF, hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import SQRT_HALF, hazard, log_ndtr, log_ndtr_curvature
 from cavity.numerics.tails import WINDOW, fold, laplace, laplace_by_table, narrowest, table_range, total
 
 SQRT_2PI = math.sqrt(2 * math.pi)
@@ -140,7 +140,7 @@ def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Te
         return log_ndtr((mean - mean.flip(0)) / torch.hypot(sd[0], sd[1]))
     grid = _grid(mean, sd)
     log_p = torch.empty_like(mean)
-    for rows, nodes in _row_blocks(grid):
+    for rows, nodes in _equal_blocks(grid.stop + MARGIN + 2, grid.active):
         log_p[:, rows] = _integrate(mean[:, rows], sd[:, rows], grid.take(rows), nodes).log()
     return log_p.masked_fill_(~grid.active, -torch.inf)
 
@@ -176,7 +176,7 @@ def _grid(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> _Grid:
     z = (start - mean) / sd
     active = z < WINDOW
     unit, ratio = narrowest(sd, active)
-    curvature = 1 + total(hazard_slope(z) * ratio.square())  # of the narrowest class's integrand, per unit²
+    curvature = 1 + total(log_ndtr_curvature(z) * ratio.square())  # of the narrowest class's integrand, per unit²
     spacing = STEP * unit / curvature.sqrt()
     reach = (mean + WINDOW * sd).amax(0) - start
     return _Grid(start, spacing, GROWTH * torch.asinh(reach / (GROWTH * spacing)), active)
@@ -190,10 +190,6 @@ def _start(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor
         root = total(-log_ndtr(z)).sqrt()
         f = f + 2 * root * (root - math.sqrt(LEVEL)) / total(hazard(z) / sd)
     return f
-
-
-def _row_blocks(grid: _Grid) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-    return _equal_blocks(grid.stop + MARGIN + 2, grid.active)
 
 
 def _equal_blocks(need: Float[Tensor, " N"], like: Bool[Tensor, "C _"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:

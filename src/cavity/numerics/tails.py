@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cavity.numerics.normal import hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
 
 WINDOW = 9.5  # a class is decided beyond ± this many of its σ: Φ(-9.5) = 1e-21
 MODE_STEPS, MODE_TOLERANCE = 24, 1e-2  # mode to a share of the integrand's width: log p to its square
@@ -109,7 +109,7 @@ def _barrier(
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
     """A unit of length and, in it, the first derivative of Σ_{j≠k} log Φ(z_j) and the second, negated."""
     r = hazard(z)
-    slope = hazard_slope(z, r)
+    slope = log_ndtr_curvature(z, r)
     unit, ratio = narrowest(sd, own | (slope > torch.finfo(z.dtype).eps))
     return unit, total(r * ratio), total(slope * ratio.square())
 
@@ -148,7 +148,7 @@ def _around_modes(z: Float[Tensor, "K C B"], step: Float[Tensor, "C B"]) -> tupl
     Σ_{j≠k} is Σ_j less its k-th term.
     """
     r = hazard(z)
-    of_one = log_ndtr(z), r * step, -hazard_slope(z, r) * step.square()
+    of_one = log_ndtr(z), r * step, -log_ndtr_curvature(z, r) * step.square()
     of_others = (total(x.transpose(0, 1))[:, None] - x for x in of_one)
     own = -0.5 * z.square(), -z * step, -step.square()
     value, first, second = (a + b for a, b in zip(of_others, own, strict=True))

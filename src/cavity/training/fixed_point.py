@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavity.inference.base import largest_entry
+from cavity.inference import RowSites
 from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
@@ -27,7 +27,7 @@ class Anderson:
     """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
-        self._depth, self._ranks = depth, workers
+        self._depth, self._workers = depth, workers
         self.forget()
 
     def forget(self) -> None:
@@ -44,11 +44,11 @@ class Anderson:
         if len(self._values) == 1:
             return gx
         steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
-        normal, pull = self._ranks.sum(falls @ falls.mT, falls @ self._residuals[-1])
+        normal, pull = self._workers.sum(falls @ falls.mT, falls @ self._residuals[-1])
         ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
         normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
-        share = torch.linalg.solve_ex(normal, pull)[0]
-        return gx - share @ steps
+        coefficients = torch.linalg.solve_ex(normal, pull)[0]
+        return gx - coefficients @ steps
 
 
 def fixed_point(
@@ -100,11 +100,28 @@ def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
-    sizes = workers.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
+    sizes = workers.most(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
     scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
     mixed = mixing.mix(x, gx, scale).split([b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
     return _replaced(new, by_id)
+
+
+def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> float:
+    """Return the largest change of any entry of a state, relative to the largest entry of its tensor or to 1.
+
+    Sites that are held back are ignored: where batches change the sites in place, the sums of the sites tell.
+    """
+    old, new = (state._replace(held=None) if isinstance(state, RowSites) else state for state in (old, new))
+    pairs = zip(leaves(old), leaves(new), strict=True)
+    sizes = [_largest_entry(x) for a, b in pairs for x in (b - a, b)]
+    change, size = workers.most(torch.stack(sizes)).view(-1, 2).unbind(1)
+    return float((change / size.clamp_min(1.0)).max())
+
+
+def _largest_entry(x: Tensor) -> Tensor:
+    """Return the largest absolute value; 0 for an empty tensor."""
+    return x.abs().max() if x.numel() else x.new_zeros(())
 
 
 def leaves(state: Any) -> list[Tensor]:

@@ -9,23 +9,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from torch import Tensor
 
 from cavity.data.base import Data
-from cavity.gp.prior import Posterior, Prior, Rows
+from cavity.gp.gaussian import Natural, Posterior
+from cavity.gp.prior import Conditional, Prior
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorizationError
-from cavity.runtime.distributed import SINGLE_PROCESS
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training.course import Course, Keeper
 from cavity.training.cuda_graphs import Recorder, Replay
-from cavity.training.fixed_point import fixed_point
+from cavity.training.fixed_point import fixed_point, relative_change
 from cavity.training.history import STOPPED, Clock, History, Record, Stop, Watch
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, Model, Q
 from cavity.training.plan import Plan, Trained, TrainingError
+from cavity.training.step import Inference
 
 MAX_FAILURES = 25
 LAST_TRIES = 5
@@ -47,10 +50,11 @@ class Trainer:
         watch: Watch | None = None,
         keeper: Keeper | None = None,
         stop: Stop | None = None,
+        workers: Workers = SINGLE_PROCESS,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.history = History(report)
-        self.workers, self.keeper = method.workers, keeper
+        self.inference, self.workers, self.keeper = Inference(method, workers), workers, keeper
         self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, stop)
         self.failures, self.scale, self.renewed = 0, 1.0, -1
         self._watch, self._due = watch, sorted(watch.at, reverse=True) if watch else []
@@ -115,8 +119,8 @@ class Trainer:
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
-        state = self.method.refresh(prior, self._state(theta, state), self._pass())
-        posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
+        state = self.inference.refresh(prior, self._state(theta, state), self._pass())
+        posterior, log_z = self.method.posterior(prior, state), self.inference.log_z(prior, state, self._pass())
         if not math.isfinite(log_z):
             raise FactorizationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
@@ -149,50 +153,48 @@ class Trainer:
     def _seen(self, theta: Tensor, state: Any) -> Posterior:
         prior, state = self._prior(theta), self._state(theta, state)
         if self.plan.batch_size is None:  # its steps need no sums of the sites, so they are not kept
-            state = self.method.refresh(prior, state, self._pass())
+            state = self.inference.refresh(prior, state, self._pass())
         return self.method.posterior(prior, state)
 
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
     ) -> Any:
-        """Sweeps at fixed hyper-parameters, until q moves by less than the tolerance."""
-        rows = self._all_rows(prior)
+        """Sweep at fixed hyper-parameters until q moves by less than the tolerance."""
+        f = prior.conditional(self.all_rows().X) if self.plan.batch_size is None else None
+        mixes = self.method.mixes and self.plan.batch_size is None
+        workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
+        natural: Natural | None = None
+
+        def sweep(state: Any) -> Any:
+            nonlocal natural  # a mixed state has another product of sites than the sweep before it gave
+            state, natural = self._sweep(prior, f, state, None if mixes else natural)
+            return state
+
         return fixed_point(
-            lambda state: self._sweep(prior, rows, state, self._damping(0)),
-            self.method.change,
-            state,
-            max_sweeps,
-            self.plan.sweep_tol,
-            self.method.mixes and self.plan.batch_size is None,
-            self.clock.is_over,
-            note,
-            self.workers
-            if self.method.keeps_rows
-            else SINGLE_PROCESS,  # what all workers have alike is no sum over them
-        )
+            sweep, partial(relative_change, workers=workers), state, max_sweeps, self.plan.sweep_tol, mixes,
+            self.clock.is_over, note, workers,
+        )  # fmt: skip
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
         """Update the state at θ, then the objective there and its gradient (the paper's order of things)."""
         prior = self._prior(theta)
         if self.plan.updates == "outer":
             state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
-        found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
+        found = self.evaluate_unchecked(theta, state, batch, self._damping(epoch) * self.scale, prior)
         if not math.isfinite(float(found[1] + found[2].sum())):
             raise FactorizationError("the objective or its gradient is not finite")
         return found
 
-    def slope(
+    def evaluate_unchecked(
         self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
     ) -> tuple[Any, Tensor, Tensor]:
-        """The same, whatever comes out; a state that has converged is left alone."""
+        """Do the same whether or not the results are finite; a state that has converged is not updated."""
         prior = self._prior(theta) if prior is None else prior
-        rows = prior.rows(batch.X)
-        state = self._state(theta, state)
+        f, state, natural = prior.conditional(batch.X), self._state(theta, state), None
         if self.plan.updates != "outer":
-            state = self.method.update(prior, rows, state, batch, damping)
-        found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
-        parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
-        gradient, log_z = self.workers.sum(self.model.join(parts), found.log_z)
+            state, natural = self.inference.update(prior, f, state, batch, damping)
+        found = self.inference.objective(prior, f, state, batch, natural, self.plan.updates == "inner-exact")
+        log_z, gradient = self.inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
 
@@ -240,7 +242,7 @@ class Trainer:
     def _replayed(self, course: Course, draws: deque[Any], optimizer: Any) -> int:
         """How many of the next steps have been made."""
         if self._replay is None:
-            self._replay = Replay(self.slope, self.data, optimizer, Recorder())
+            self._replay = Replay(self.evaluate_unchecked, self.data, optimizer, Recorder())
         rates = [optimizer.rate(self._progress(course.epoch, course.step + i)) for i in range(len(draws))]
         damping = self._damping(course.epoch)
         reached = self._replay.run(course.theta, course.state, self.good[0], list(draws), rates, damping)
@@ -272,11 +274,7 @@ class Trainer:
         """The state with its sums made anew; in training on all rows every update does that itself."""
         if self.plan.batch_size is None:
             return state
-        return self.method.refresh(self._prior(theta), state, self._pass())
-
-    def _all_rows(self, prior: Prior) -> Rows | None:
-        """The blocks of all rows, made once for many sweeps; None where there are batches."""
-        return prior.rows(self.all_rows().X) if self.plan.batch_size is None else None
+        return self.inference.refresh(self._prior(theta), state, self._pass())
 
     def all_rows(self) -> Batch:
         """The one batch of training on all rows."""
@@ -289,11 +287,15 @@ class Trainer:
             size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
         return self.data.in_order(size)
 
-    def _sweep(self, prior: Prior, rows: Rows | None, state: Any, damping: float) -> Any:
+    def _sweep(
+        self, prior: Prior, f: Conditional | None, state: Any, natural: Natural | None
+    ) -> tuple[Any, Natural | None]:
+        """Update the sites of all rows once, batch by batch; `f` is given where there is one batch."""
+        damping = self._damping(0) * self.scale
         for batch in self.data.in_order(self.plan.batch_size):
-            of_batch = prior.rows(batch.X) if rows is None else rows
-            state = self.method.update(prior, of_batch, state, batch, damping * self.scale)
-        return state
+            of_batch = prior.conditional(batch.X) if f is None else f
+            state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
+        return state, natural
 
     def _state(self, theta: Tensor, state: Any) -> Any:
         """The state, which is part of θ where q is learned with it."""
@@ -316,11 +318,3 @@ class Trainer:
 
     def _damping(self, epoch: int) -> float:
         return max(self.plan.damping * self.plan.damping_decay**epoch, min(self.plan.damping_floor, self.plan.damping))
-
-    def _log_z(self, prior: Prior, state: Any) -> float:
-        """log Z_q of all rows, batch by batch: each estimate counts by its share of the rows."""
-        total = 0.0
-        for batch in self._pass():
-            found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
-            total += float(found.log_z) / batch.scale
-        return float(self.workers.sum(prior.Z.new_tensor(total))[0])

@@ -8,7 +8,7 @@ import torch
 
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorizationError
-from tests.problems import PLAN, MadeUp, random_problem, trainer
+from tests.problems import PLAN, MadeUp, random_problem, refresh, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -86,7 +86,7 @@ def without_step(plan, skipped):
             if n_steps == skipped:
                 theta, state = good
             if step == 0 or n_steps == skipped:
-                state = EP().refresh(run.model.prior(theta), state, run.data.in_order(plan.batch_size))
+                state = refresh(EP(), run.model.prior(theta), state, run.data.in_order(plan.batch_size))
             if n_steps != skipped:
                 state, _, gradient = run.evaluate(theta, state, run.data.batch(draw), epoch)
                 good, theta = (theta, state), optimizer.step(theta, gradient, 0.0)
