@@ -24,6 +24,14 @@ class Gradient(NamedTuple):
     kappa: Float[Tensor, "C B"]
 
 
+class RowDerivatives(NamedTuple):
+    """∂ log Z of every row by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s."""
+
+    mean: Float[Tensor, "C B"]
+    projection: Float[Tensor, "C B"]
+    var: Float[Tensor, "C B"]
+
+
 def prior_mismatch(q: Whitened, share: float = 1.0) -> Float[Tensor, "C M M"]:
     """Return (η − η_prior)ᵀ ∂θ_prior, whitened: ½(P⁻¹ + mmᵀ − I), the first term of eq. (10), times `share`."""
     second_moment = torch.baddbmm(q.covariance, q.m[:, :, None], q.m[:, None, :])
@@ -31,46 +39,32 @@ def prior_mismatch(q: Whitened, share: float = 1.0) -> Float[Tensor, "C M M"]:
 
 
 def rows_gradient(
-    q: Whitened,
-    covW: Float[Tensor, "C M B"],
-    W: Float[Tensor, "_ M B"],
-    by_mean: Float[Tensor, "C B"],
-    by_projection: Float[Tensor, "C B"],
-    by_var: Float[Tensor, "C B"],
-    gram: Float[Tensor, "C M M"],
+    q: Whitened, covW: Float[Tensor, "C M B"], W: Float[Tensor, "_ M B"], by: RowDerivatives, gram: Tensor
 ) -> Gradient:
     """Add to `gram` the terms of the rows, the sum of eq. (10) or its batch estimate of eq. (12), whitened.
 
-    The three (C, B) tensors are ∂ log Z by the mean υᵀm, by w through P⁻¹w, and by the conditional variance s.
     `covW` is P⁻¹W; it and `gram` are overwritten.
     """
-    by_W = _through_moments(q, covW, by_mean, by_projection).addcmul_(W, by_var[:, None, :], value=-1.0)
+    by_W = _through_moments(q, covW, by).addcmul_(W, by.var[:, None, :], value=-1.0)
     gram.baddbmm_(by_W, W.mT.expand(len(covW), -1, -1), alpha=-1.0)
-    return Gradient(torch.lerp(gram, gram.mT, 0.5), by_W.addcmul_(W, by_var[:, None, :], value=-1.0), by_var)
+    return Gradient(torch.lerp(gram, gram.mT, 0.5), by_W.addcmul_(W, by.var[:, None, :], value=-1.0), by.var)
 
 
 def whitened_gradient(
-    q: Whitened,
-    covW: Float[Tensor, "C M B"],
-    W: Float[Tensor, "_ M B"],
-    by_mean: Float[Tensor, "C B"],
-    by_projection: Float[Tensor, "C B"],
-    by_var: Float[Tensor, "C B"],
+    q: Whitened, covW: Float[Tensor, "C M B"], W: Float[Tensor, "_ M B"], by: RowDerivatives
 ) -> Gradient:
-    """Return the same gradient where q is fixed in whitened coordinates: K matters through W = L⁻¹k(Z,X) alone.
+    """Return the gradient of the rows where q is fixed in whitened coordinates: K matters through W = L⁻¹k(Z,X) alone.
 
     dW = −Φ(L⁻¹ dK L⁻ᵀ) W, where Φ takes the lower triangle and half of the diagonal. `covW` is overwritten.
     """
-    by_W = _through_moments(q, covW, by_mean, by_projection).addcmul_(W, by_var[:, None, :], value=-2.0)
+    by_W = _through_moments(q, covW, by).addcmul_(W, by.var[:, None, :], value=-2.0)
     lower = torch.matmul(by_W, W.mT.expand(len(covW), -1, -1)).tril()
-    return Gradient(-0.5 * (lower + lower.tril(-1).mT), by_W, by_var)
+    return Gradient(-0.5 * (lower + lower.tril(-1).mT), by_W, by.var)
 
 
-def _through_moments(
-    q: Whitened, covW: Float[Tensor, "C M B"], by_mean: Float[Tensor, "C B"], by_projection: Float[Tensor, "C B"]
-) -> Float[Tensor, "C M B"]:
+def _through_moments(q: Whitened, covW: Float[Tensor, "C M B"], by: RowDerivatives) -> Float[Tensor, "C M B"]:
     """Return the derivative by the columns of W through the moments of q, in the memory of covW."""
-    return covW.mul_(by_projection[:, None, :]).addcmul_(q.m[:, :, None], by_mean[:, None, :])
+    return covW.mul_(by.projection[:, None, :]).addcmul_(q.m[:, :, None], by.mean[:, None, :])
 
 
 def pull_back(prior: Prior, f: Conditional, gradient: Gradient) -> dict[str, Tensor]:

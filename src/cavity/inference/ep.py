@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
-from cavity.gp.gradients import prior_mismatch, rows_gradient
+from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import (
     Site,
@@ -88,9 +88,8 @@ class EP(Method):
             gram += _moment_mismatch(q, covW, sites, d, shift, moments, weight, batch)
         by_mean, by_var = opposed(weight * moments.by_mean), weight * moments.by_var
         by_projection = torch.addcmul(2.0 * by_var / d, by_mean, shift)
-        by_mean, by_projection = collect(by_mean, batch.own), collect(by_projection, batch.own)
-        by_var = collect(by_var.expand_as(mean), batch.own)
-        return Objective(log_z, rows_gradient(q, covW, f.W, by_mean, by_projection, by_var, gram))
+        by = RowDerivatives(*(collect(x, batch.own) for x in (by_mean, by_projection, by_var.expand_as(mean))))
+        return Objective(log_z, rows_gradient(q, covW, f.W, by, gram))
 
 
 def _totals(sites: Site, batch: Batch) -> list[Tensor]:

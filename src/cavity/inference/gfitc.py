@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
-from cavity.gp.gradients import prior_mismatch, rows_gradient
+from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import Site, both, cavity, damped, live_weight, log_site_scale, new_site, tilted, totals
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
@@ -73,9 +73,8 @@ class GFITC(Method):
             return Objective(log_z)
         by_mean = gamma - beta * a
         by_var = 0.5 * (by_mean.square() - beta * (1.0 - beta * h))
-        by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -beta, by_var))
-        gram = prior_mismatch(q, terms.share)
-        return Objective(log_z, rows_gradient(q, covW, f.W, by_mean, by_projection, by_var, gram))
+        by = RowDerivatives(*(batch.weight * x for x in (by_mean, -beta, by_var)))
+        return Objective(log_z, rows_gradient(q, covW, f.W, by, prior_mismatch(q, terms.share)))
 
 
 def _on_u(f: Conditional, sites: Site, batch: Batch) -> _OnU:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
-from cavity.gp.gradients import prior_mismatch, rows_gradient
+from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import Cavity, Tilted, both, collect, new_site, opposed, tilted
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update, factor_counts, factor_weights
@@ -90,7 +90,7 @@ class SEP(Method):
         gram = prior_mismatch(q, terms.share)
         if terms.exact:
             gram += _moment_mismatch(q, without, covW, moments, weight, batch, terms.share * state.counts)
-        return Objective(log_z, rows_gradient(without, covW, f.W, by_mean, 2.0 * by_var, by_var, gram))
+        return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_var), gram))
 
 
 def _kept(state: SEPState) -> Float[Tensor, "C"]:

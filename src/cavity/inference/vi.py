@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Posterior, Whitened, sum_of_sites
-from cavity.gp.gradients import Gradient, prior_mismatch, rows_gradient, whitened_gradient
+from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, rows_gradient, whitened_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update
 from cavity.numerics.linalg import symmetrize, times_vector, vector_times
@@ -32,6 +32,10 @@ class Expected(NamedTuple):
     log_lik: Tensor
     by_mean: Float[Tensor, "C B"]
     by_var: Float[Tensor, "C B"]
+
+    def by_rows(self) -> RowDerivatives:
+        """Return the derivatives by the moments of υᵀu and by s."""
+        return RowDerivatives(self.by_mean, 2.0 * self.by_var, self.by_var)
 
 
 def expected_log_lik(mean: Float[Tensor, "C B"], var: Float[Tensor, "C B"], batch: Batch) -> Expected:
@@ -125,7 +129,7 @@ class VI(_Variational):
         self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
     ) -> tuple[Gradient, None]:
         """Hold q fixed in whitened coordinates: there the KL does not change with the hyper-parameters."""
-        return whitened_gradient(q, covW, f.W, found.by_mean, 2.0 * found.by_var, found.by_var), None
+        return whitened_gradient(q, covW, f.W, found.by_rows()), None
 
 
 class PlainVI(_Variational):
@@ -174,8 +178,7 @@ class PlainVI(_Variational):
         diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # in u-space: the exponential of its parameter
         log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + share
         by_q = _flat(by_mean, by_factor.tril(-1) + torch.diag_embed(log_diagonal))
-        by_rows = found.by_mean, 2.0 * found.by_var, found.by_var
-        return rows_gradient(q, covW, f.W, *by_rows, prior_mismatch(q, share)), by_q
+        return rows_gradient(q, covW, f.W, found.by_rows(), prior_mismatch(q, share)), by_q
 
 
 def _flat(mean: Float[Tensor, "C M"], lower: Float[Tensor, "C M M"]) -> Tensor:

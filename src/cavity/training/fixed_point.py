@@ -1,7 +1,7 @@
-"""Sweeps at fixed hyper-parameters until q stands still, in far fewer sweeps than plain repetition takes.
+"""Sweeps at fixed hyper-parameters until q converges, in far fewer sweeps than plain repetition takes.
 
-What moves all classes alike hardly changes the likelihood, so repeated sweeps creep along it. Anderson's mixing sees
-the direction from the last few sweeps and jumps.
+Moving all classes alike hardly changes the likelihood, so repeated sweeps move slowly along that direction. Anderson
+mixing finds the direction from the last few sweeps and jumps.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ PATIENCE, REST = 60, 20  # sweeps without progress; plain sweeps after them, fir
 
 
 class Anderson:
-    """Anderson's mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
+    """Anderson mixing (type II) of x ← g(x): the combination of the last iterates with the least residual."""
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
         self._depth, self._workers = depth, workers
         self.forget()
 
     def forget(self) -> None:
-        """Start anew."""
+        """Forget all iterates."""
         self._values: list[Tensor] = []
         self._residuals: list[Tensor] = []
 
     def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
-        """Where to go on from x, given g(x); `scale`, taken up when starting anew, makes its entries comparable."""
+        """Return the next iterate from x and g(x); `scale`, read with the first iterate, makes entries comparable."""
         if not self._values:
             self._scale = scale
         self._values = [*self._values[-self._depth :], gx]
@@ -62,9 +62,9 @@ def fixed_point(
     note: Callable[[int, float], None] | None = None,
     workers: Workers = SINGLE_PROCESS,
 ) -> Any:
-    """The state that a sweep changes by less than `tol`, or the last one.
+    """Sweep until the state changes by less than `tol`, or `max_sweeps` times; return the last state.
 
-    A jump that does harm is taken back; where jumps lead nowhere for a while, plain sweeps take over, longer each time.
+    A harmful jump is undone. After many sweeps without progress, plain sweeps take over, each time for longer.
     """
     mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
@@ -95,7 +95,7 @@ def fixed_point(
 
 
 def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
-    """The state to go on from, mixed in the tensors that the sweep has changed."""
+    """Return the state for the next sweep: the tensors that the last one changed, mixed."""
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
@@ -125,7 +125,7 @@ def _largest_entry(x: Tensor) -> Tensor:
 
 
 def leaves(state: Any) -> list[Tensor]:
-    """The tensors of a state, in their order."""
+    """Return the tensors of a state, in order."""
     if state is None:
         return []
     return [state] if isinstance(state, Tensor) else [leaf for part in state for leaf in leaves(part)]

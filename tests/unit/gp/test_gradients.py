@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity.gp.gaussian import Whitened
-from cavity.gp.gradients import Gradient, prior_mismatch, pull_back, rows_gradient, whitened_gradient
+from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, pull_back, rows_gradient, whitened_gradient
 from cavity.kernels import RBF
 from tests.autograd_kernels import ByAutograd
 from tests.problems import kappa, random_problem, random_sites
@@ -88,7 +88,7 @@ def test_gradient_of_the_rows_is_the_chain_rule_through_the_factor_of_k(made, sh
     before = torch.from_numpy(rng.standard_normal((C, M, M)))
     before = before + before.mT if made is rows_gradient else torch.zeros_like(before)
     gram = [before.clone()] if made is rows_gradient else []
-    found = made(q, q.project_with_covariance(rows.W)[2], rows.W, A, B, D, *gram)
+    found = made(q, q.project_with_covariance(rows.W)[2], rows.W, RowDerivatives(A, B, D), *gram)
     blocks = prior.K.expand(C, M, M), rows.blocks.cross.expand(C, M, 9), kappa(prior, rows).expand(C, 9)
     K, cross, of_rows = (x.detach().clone().requires_grad_() for x in blocks)
     L = torch.linalg.cholesky(K)

@@ -112,7 +112,7 @@ def test_a_failed_step_on_a_batch_leaves_no_trace(name, at):
 def test_a_start_that_never_works_is_an_error(method, monkeypatch):
     """Not a classifier that has learned nothing and keeps silent about it."""
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=3))
-    monkeypatch.setattr("cavity.gp.prior.Prior.pull_back", lambda self, rows, gradient: {"Z": self.Z * torch.nan})
+    monkeypatch.setattr("cavity.training.step.pull_back", lambda prior, f, gradient: {"Z": prior.Z * torch.nan})
     with pytest.raises(FactorizationError, match=r"no step worked: .*not finite"):
         run.train(Leap())
     assert isinstance(run.failure(FactorizationError("this")), ValueError)

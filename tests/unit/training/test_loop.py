@@ -9,7 +9,7 @@ import torch
 
 from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, loop, train_lbfgs
+from cavity.training import LBFGS, Adam, HyperPrior, TrainingError, loop, step, train_lbfgs
 from cavity.training.fixed_point import relative_change
 from cavity.training.loop import MAX_FAILURES
 from tests.problems import PLAN, MadeUp, objective, random_problem, refresh, trainer, update
@@ -307,14 +307,13 @@ def test_repeated_failures_halve_again_until_one_step_works(method):
 
 @METHODS
 def test_a_gradient_that_is_not_finite_is_a_failure(method, monkeypatch):
-    run, pull_back, calls = trainer(method(), PROBLEM, PLAN), "cavity.gp.prior.Prior.pull_back", [0]
-    work = run.model.prior(run.model.start()).__class__.pull_back
+    run, work, calls = trainer(method(), PROBLEM, PLAN), step.pull_back, [0]
 
     def broken(*args):
         calls[0] += 1
         return {name: by * (float("nan") if calls[0] == 2 else 1.0) for name, by in work(*args).items()}
 
-    monkeypatch.setattr(pull_back, broken)
+    monkeypatch.setattr(step, "pull_back", broken)
     found = run.train(adam(run))
     assert ["not finite" in str(record["event"]) for record in found.history.records].count(True) == 1
     assert torch.isfinite(found.theta).all()
