@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from cavity.files.model_file import SavedModel, pack
 from cavity.fitting.encoding import Quantile, Standard
 from cavity.gp import probabilities as predict
-from cavity.gp.prior import Posterior, Prior, Whitened
+from cavity.gp.gaussian import Posterior, Whitened
+from cavity.gp.prior import Prior
 from cavity.kernels import RBF, Constant, Kernel
 
 X_NEW = np.random.default_rng(5).normal(0.0, 1.5, (20, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import ArrayData
-from cavity.gp.prior import Prior
-from cavity.inference import Batch
+from cavity.gp.gaussian import Natural
+from cavity.gp.prior import Conditional, Prior
+from cavity.inference import Batch, Objective
 from cavity.kernels import RBF, Kernel
 from cavity.training import Callbacks, HyperPrior, ParametricPrior, Plan, Trainer, Watch, initial_prior
+from cavity.training.fixed_point import relative_change
+from cavity.training.step import Inference
 
 Array = NDArray[np.float64]
 
@@ -87,22 +91,50 @@ def shuffled(data: ArrayData, size: int, generator: torch.Generator) -> list[Bat
     return [data.batch(draw) for draw in data.draws(size, 0, epoch)]
 
 
+def random_sites(n_classes: int, size: int, seed: int = 0) -> Natural:
+    """Natural parameters of some product of sites."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((n_classes, size, size))
+    r = rng.standard_normal((n_classes, size))
+    return Natural(torch.from_numpy(A @ A.transpose(0, 2, 1)), torch.from_numpy(r))
+
+
+def kappa(prior: Prior, f: Conditional) -> torch.Tensor:
+    """k(x, x) + noise of every row."""
+    return f.blocks.diag + prior.noise[:, None]
+
+
+def update(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, damping: float) -> Any:
+    """The state after one update."""
+    return Inference(method).update(prior, f, state, batch, damping)[0]
+
+
+def objective(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, exact: bool = False) -> Objective:
+    """log Z_q and its gradients."""
+    return Inference(method).objective(prior, f, state, batch, exact=exact)
+
+
+def refresh(method: Any, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:
+    """The state with its sums made from its sites."""
+    return Inference(method).refresh(prior, state, batches)
+
+
 def converge(method: Any, prior: Prior, data: ArrayData, tol: float = 1e-12, damping: float = 0.5, start: Any = None):
     """The state at the fixed point, from full sweeps."""
-    rows = prior.rows(data.X)
+    rows = prior.conditional(data.X)
     state = method.init(prior, data.own_weight, len(data)) if start is None else start
     for _ in range(3000):
-        old, state = state, method.update(prior, rows, state, data.full, damping)
-        if method.change(old, state) < tol:
+        old, state = state, update(method, prior, rows, state, data.full, damping)
+        if relative_change(old, state) < tol:
             return state
-    raise AssertionError(f"no fixed point after 3000 sweeps: still moving by {method.change(old, state):.1e}")
+    raise AssertionError(f"no fixed point after 3000 sweeps: still moving by {relative_change(old, state):.1e}")
 
 
 def sweeps(method: Any, prior: Prior, data: ArrayData, n_sweeps: int, damping: float = 0.5):
     """The state after some full sweeps."""
-    rows, state = prior.rows(data.X), method.init(prior, data.own_weight, len(data))
+    rows, state = prior.conditional(data.X), method.init(prior, data.own_weight, len(data))
     for _ in range(n_sweeps):
-        state = method.update(prior, rows, state, data.full, damping)
+        state = update(method, prior, rows, state, data.full, damping)
     return state
 
 

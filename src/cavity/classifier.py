@@ -20,7 +20,7 @@ from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, 
 from cavity.fitting.rows import allow_overflow, validate_training
 from cavity.fitting.settings import PAPER_STEPS, Settings
 from cavity.gp import probabilities
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel
 from cavity.runtime.device import choose_device, without_autograd

@@ -10,11 +10,13 @@ from scipy.optimize import minimize
 
 from cavity import GPClassifier
 from cavity.gp import probabilities as predict
+from cavity.gp.gaussian import Natural
+from cavity.gp.gradients import pull_back
 from cavity.inference import EP, GFITC, SEP, VI, PlainVI
-from cavity.inference.vi import EPSILON, VIState
+from cavity.inference.vi import EPSILON
 from cavity.kernels import RBF
 from cavity.training import Adam
-from tests.problems import Problem, converge, random_problem, sweeps
+from tests.problems import Problem, converge, objective, random_problem, refresh, sweeps, update
 from tests.reference import oracle
 
 ALL = pytest.mark.parametrize("method", [EP, SEP, GFITC, VI])
@@ -24,8 +26,8 @@ def fit(method, problem, n_sweeps=None, **options):
     """log Z, q(u) and the gradient blocks after some sweeps, or at the fixed point."""
     prior, data, made = problem.prior(), problem.data(), method()
     run = converge(made, prior, data, **options) if n_sweeps is None else sweeps(made, prior, data, n_sweeps, **options)
-    found = made.objective(prior, prior.rows(data.X), run, data.full, False)
-    q = made.posterior(prior, made.refresh(prior, run, data.in_order(None)))
+    found = objective(made, prior, prior.conditional(data.X), run, data.full, False)
+    q = made.posterior(prior, refresh(made, prior, run, data.in_order(None)))
     return float(found.log_z), q.mean, q.cov, found.gradient
 
 
@@ -126,20 +128,20 @@ class Ascent:
 
     def __init__(self, problem):
         self.data, self.prior = problem.data(), problem.prior()
-        self.rows = self.prior.rows(self.data.X)
+        self.rows = self.prior.conditional(self.data.X)
 
     def start(self, method):
         return method.init(self.prior, self.data.own_weight, len(self.data))
 
     def objective(self, method, state):
-        return method.objective(self.prior, self.rows, state, self.data.full)
+        return objective(method, self.prior, self.rows, state, self.data.full)
 
     def natural(self, n_steps, damping=0.5):
         """The bound before every step, and the last state."""
         state, values = self.start(VI()), []
         for _ in range(n_steps):
             values.append(float(self.objective(VI(), state).log_z))
-            state = VI().update(self.prior, self.rows, state, self.data.full, damping)
+            state = update(VI(), self.prior, self.rows, state, self.data.full, damping)
         return np.array(values), state
 
     def adam(self, rate, n_steps, decay=False):
@@ -223,7 +225,7 @@ def test_natural_gradients_get_near_the_optimum_in_a_fifth_of_the_steps(ascent, 
 def test_one_q_has_one_bound(ascent):
     K = ascent.prior.K.numpy()
     mean, cov = oracle.random_q(K)
-    natural = VIState(*(torch.from_numpy(x) for x in oracle.natural(K, mean, cov)))
+    natural = Natural(*(torch.from_numpy(x) for x in oracle.natural(K, mean, cov)))
     found = [
         float(ascent.objective(method, state).log_z)
         for method, state in ((VI(), natural), (PlainVI(), torch.from_numpy(oracle.flat(mean, cov))))
@@ -243,9 +245,9 @@ def test_at_the_optimum_both_have_one_gradient():
         found = []
         for method, same in ((VI(), state), (PlainVI(), torch.from_numpy(oracle.flat(q.mean, q.cov)))):
             prior = model.prior(model.start())
-            rows = prior.rows(data.X)
-            gradient = method.objective(prior, rows, same, data.full).gradient
-            found.append(model.join(prior.pull_back(rows, gradient)))
+            rows = prior.conditional(data.X)
+            gradient = objective(method, prior, rows, same, data.full).gradient
+            found.append(model.join(pull_back(prior, rows, gradient)))
         differences.append(float((found[0] - found[1]).abs().max()))
     assert differences[0] < 1e-8
     assert differences[1] > 1e-2

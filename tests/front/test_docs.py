@@ -105,7 +105,8 @@ def test_commands_in_the_text_are_commands(page):
 
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi"])
 def test_the_steps_of_a_method_name_code(method):
-    places = ["cavity.gp.sites", "cavity.gp.prior", "cavity.numerics.quadrature", f"cavity.inference.{method}"]
+    rooms = "gp.sites", "gp.prior", "gp.gaussian", "gp.gradients", "numerics.quadrature", f"inference.{method}"
+    places = [f"cavity.{room}" for room in rooms]
     modules = {place.rpartition(".")[2]: import_module(place) for place in places}
     text = (ROOT / f"docs/methods/{method}.md").read_text()
     listed = re.findall(r"Code: ((?:`[\w.]+`(?:, )?)+)", text)

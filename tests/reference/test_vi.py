@@ -9,11 +9,13 @@ import torch
 from scipy.special import logsumexp, ndtr
 
 from cavity.gp import probabilities as predict
+from cavity.gp.gaussian import Natural
+from cavity.gp.gradients import pull_back
 from cavity.inference import VI, PlainVI, vi
-from cavity.inference.vi import EPSILON, VIState, kl_from_prior
+from cavity.inference.vi import EPSILON, kl_from_prior
 from cavity.kernels import Constant, Linear, Matern32
 from cavity.training import HyperPrior, Trainer
-from tests.problems import PLAN, Problem, converge, random_problem
+from tests.problems import PLAN, Problem, converge, objective, random_problem
 from tests.reference import oracle
 
 DATA = Path(__file__).parent / "data"
@@ -26,7 +28,7 @@ WEIGHTS = pytest.mark.parametrize("weighted", [False, True])
 def state_of(method, K, mean, cov):
     """q(u) = N(mean, cov) as a method keeps it."""
     if method is VI:
-        return VIState(*(torch.from_numpy(x) for x in oracle.natural(K, mean, cov)))
+        return Natural(*(torch.from_numpy(x) for x in oracle.natural(K, mean, cov)))
     return torch.from_numpy(oracle.flat(mean, cov))
 
 
@@ -37,7 +39,7 @@ def a_problem(seed, weighted=False, **sizes):
 
 
 def bound(method, prior, state, data):
-    return float(method.objective(prior, prior.rows(data.X), state, data.full).log_z)
+    return float(objective(method, prior, prior.conditional(data.X), state, data.full).log_z)
 
 
 def five_point(f, step):
@@ -99,9 +101,9 @@ def signs(shape, seed=3):
 
 def gradient_by_name(method, model, state, data):
     prior = model.prior(model.start())
-    rows = prior.rows(data.X)
-    found = method.objective(prior, rows, state, data.full)
-    return prior.pull_back(rows, found.gradient)
+    rows = prior.conditional(data.X)
+    found = objective(method, prior, rows, state, data.full)
+    return pull_back(prior, rows, found.gradient)
 
 
 @METHODS
@@ -154,7 +156,7 @@ def test_gradient_by_q(weighted):
     prior, data = problem.prior(), problem.data()
     K = prior.K.numpy()
     state = state_of(PlainVI, K, *oracle.random_q(K))
-    found = PlainVI().objective(prior, prior.rows(data.X), state, data.full).by_q
+    found = objective(PlainVI(), prior, prior.conditional(data.X), state, data.full).by_q
     steps = torch.eye(len(state), dtype=torch.float64)
     expected = [five_point(lambda e, d=d: bound(PlainVI(), prior, state + e * d, data), 1e-3) for d in steps]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * float(found.abs().max()))

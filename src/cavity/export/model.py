@@ -18,7 +18,7 @@ from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
 from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Params, Product, Sum
 from cavity.numerics.limits import LARGEST_INPUT, rounding
 from cavity.version import __version__

@@ -26,7 +26,8 @@ from cavity.files import tensor_file
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
 from cavity.files.tensor_file import Tensors
 from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
-from cavity.gp.prior import KERNEL, Posterior, Prior, Whitened
+from cavity.gp.gaussian import Posterior, Whitened
+from cavity.gp.prior import KERNEL, Prior
 from cavity.kernels import Kernel, Product, Sum
 from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
@@ -277,7 +278,7 @@ def _unpack_posterior(record: dict[str, Any], tensors: Tensors) -> Posterior:
     kernel, Z, factor = record["kernel"], tensors["Z"], tensors["R_inverse"]
     params = {name.removeprefix(KERNEL): x for name, x in tensors.items() if name.startswith(KERNEL)}
     farthest = torch.maximum(Z.amax(1), -Z.amin(1))[:, None, :]
-    if not bool((kernel.diag(params, farthest) <= LARGEST_VARIANCE).all()):
+    if not bool((kernel.bind(params, farthest, Z.dtype).gram <= LARGEST_VARIANCE).all()):
         raise ValueError(f"its kernel has variances beyond {LARGEST_VARIANCE:g}")
     for x in factor:  # lower triangular, or upper triangular in the VI of the paper
         if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):

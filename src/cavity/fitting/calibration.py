@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.fitting.rows import TrainingRows
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import log_p_of, moments
 
 LOG_SD = 0.7  # of a normal prior on the log sharpness: few rows should not say much

@@ -33,7 +33,7 @@ from cavity.fitting.rows import (
     weights_by_class,
 )
 from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.kernels.base import numbers
@@ -357,14 +357,14 @@ class Fit:
     ) -> TrainedModel:
         """Initialize and train; `name` is "fit", or that of a fold, which is neither displayed nor watched."""
         s, model = self.plan.settings, self.initialize(sample, scaler)
-        method, data = self.plan.inference(self.options.workers), load(model.dtype)
+        method, data = self.plan.inference(), load(model.dtype)
         if method.learns_q:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(scaler)) if is_main else (None, None)
         callbacks = Callbacks(report, watch, self._checkpointer(name), self.options.stop)
         hyper_prior = HyperPrior(model, dict(s.log_priors))
-        trainer = Trainer(model, method, data, self.plan.training, hyper_prior, callbacks)
+        trainer = Trainer(model, method, data, self.plan.training, hyper_prior, callbacks, self.options.workers)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         own_weight = data.own_weight.cpu().numpy()

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
-from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training import LBFGS, Adam, AdaptiveRate, Optimizer, ParametricPrior, Plan
 
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
@@ -175,11 +174,9 @@ class FitPlan:
         """Whether every step uses all rows."""
         return self.training.batch_size is None
 
-    def inference(self, workers: Workers = SINGLE_PROCESS) -> Method:
+    def inference(self) -> Method:
         """Return the inference method."""
-        if self.method == "vi" and self.optimizer == "paper":
-            return PlainVI(workers)
-        return METHODS[self.method](workers)
+        return PlainVI() if self.method == "vi" and self.optimizer == "paper" else METHODS[self.method]()
 
     def lbfgs(self, model: ParametricPrior) -> LBFGS | None:
         """Return the settings of L-BFGS if the plan uses it.

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.stats import qmc
 from torch import Tensor
 
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.numerics.quadrature import max_log_probs
 
-BLOCK_ROWS = 64  # on a CPU, at most: a single row costs as much
+BLOCK_ROWS = 64  # on a CPU, at most: a single row takes as long
 BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
 PIECE_ROWS = 4096  # of a quadrature, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
@@ -24,12 +24,12 @@ NODES = 128  # of the average over the noise-free latent functions
 
 
 class Uncertainty(NamedTuple):
-    """Entropies in nats, one number a row: `total = aleatoric + epistemic`.
+    """Entropies in nats, one number per row: `total = aleatoric + epistemic`.
 
     Attributes:
         total: entropy of the predicted probabilities.
         aleatoric: mean entropy of the labels once the latent functions are known: noise that no data removes.
-        epistemic: the rest, what more data near the row would remove.
+        epistemic: the rest, which more data near the row would remove.
     """
 
     total: NDArray[np.float64]
@@ -39,7 +39,7 @@ class Uncertainty(NamedTuple):
 
 @torch.inference_mode()
 def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and variance of f, each (N, C)."""
+    """Return mean and variance of f, each (N, C)."""
     mean, var = (torch.empty(len(X), posterior.prior.n_classes, dtype=torch.float64) for _ in range(2))
     for rows, (a, v) in _moments(posterior, X):
         mean[rows], var[rows] = a.mT, v.mT
@@ -48,9 +48,9 @@ def marginals(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[NDArray[np
 
 @torch.inference_mode()
 def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[np.float64]:
-    """log p(y = k | x) of every row and class, (N, C); rows sum to one.
+    """Return log p(y = k | x) of every row and class, (N, C); rows sum to one.
 
-    Beside what is returned, memory does not grow with the rows.
+    Apart from the result, memory does not grow with the number of rows.
     """
     log_p = torch.empty(len(X), posterior.prior.n_classes, dtype=torch.float64)
     for rows, (mean, var) in _moments(posterior, X):
@@ -60,7 +60,7 @@ def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[
 
 @torch.inference_mode()
 def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
-    """Total uncertainty and its two parts.
+    """Return the total uncertainty and its two parts.
 
     The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
     """
@@ -77,7 +77,7 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 def log_p_of(
     mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float, tails: bool = True
 ) -> Float[Tensor, "C N"]:
-    """log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` only p is right, not the logarithm of a tiny one."""
+    """Return log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` the logarithm of a tiny p is wrong."""
     log_p = max_log_probs(mean, var, tails and epsilon == 0.0)
     if epsilon == 0.0:
         return log_p
@@ -85,7 +85,7 @@ def log_p_of(
 
 
 def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor, epsilon: float) -> Float[Tensor, "2 N"]:
-    """Of the labels, and of the labels once f is known; a class that no one will see adds nothing to the second."""
+    """Return the entropy of the labels, and of the labels once f is known, to which tiny probabilities add nothing."""
     spread = torch.sqrt((var - noise).clamp_min(0.0))
     of_f = [_entropy(mean + spread * node[:, None], noise.expand_as(var), epsilon, tails=False) for node in normal]
     return torch.stack([_entropy(mean, var, epsilon), torch.stack(of_f).mean(0)])
@@ -103,7 +103,7 @@ def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
 
 @torch.inference_mode()
 def moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
-    """Mean and variance of f, where q is. All that follows works row by row, whatever rows come together."""
+    """Return mean and variance of f, on the device of q. A row has the same result with any other rows."""
     C, size = posterior.prior.n_classes, _block_rows(posterior)
     mean, var = (posterior.prior.Z.new_empty(C, len(X)) for _ in range(2))
     for first, block in zip(range(0, len(X), size), _blocks(posterior, X), strict=True):
@@ -113,7 +113,7 @@ def moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor
 
 
 def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
-    """The same piece by piece, each as many whole blocks as a quadrature takes, with the places of its rows."""
+    """Yield the same piece by piece, each as many whole blocks as one quadrature takes, with the slice of its rows."""
     block, elements = _block_rows(posterior), PIECE_ON_CPU if posterior.prior.Z.is_cpu else PIECE_ELSEWHERE
     size = min(PIECE_ROWS, elements // posterior.prior.n_classes)
     size = block * max(1, size // block)
@@ -123,10 +123,10 @@ def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> Iterator[tuple[sl
 
 
 def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
-    """The rows in blocks of one size, which the model alone decides, the last filled up with copies of a row.
+    """Yield the rows in blocks of one size, which depends on the model alone; copies of a row fill up the last.
 
     The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
-    gets the same answer whatever rows it comes with.
+    has the same result with any other rows.
     """
     size, device = _block_rows(posterior), posterior.prior.Z.device
     for block in X.split(size):

@@ -1,9 +1,9 @@
-"""The scalar algebra of one factor φ_i^j = Φ(α_i^j): cavity, tilted distribution, new site.
+"""The scalar algebra of one factor φ_i^j = Φ(α_i^j): cavity, tilted distribution, new site, damping.
 
 Factor (i, j) compares class j with the class y_i of its row. Its site is a Gaussian in υᵀu of class y_i ("own") and
 another of class j ("other"), each with natural parameters (precision, precision_mean). Tensors are (C, B): the entry
-[j, i] belongs to factor (i, j), and the entries with j = y_i belong to no factor. What both sites have is (2, C, B),
-own first: small problems are bound by the number of operations.
+[j, i] belongs to factor (i, j), and the entries with j = y_i belong to no factor. Pairs (own, other) are (2, C, B)
+tensors, because the number of operations limits the speed of small problems.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cavity.numerics.limits import proper, tiny
-from cavity.numerics.normal import hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
 
 
 class Site(NamedTuple):
@@ -26,7 +26,7 @@ class Site(NamedTuple):
 
 
 class Cavity(NamedTuple):
-    """q without one site, along υ; d = 1 − τh is positive where it is a proper Gaussian."""
+    """q without one site, along υ; d = 1 − τh is positive where this is a proper Gaussian."""
 
     mean: Float[Tensor, "*_ C B"]
     var: Float[Tensor, "*_ C B"]
@@ -34,7 +34,7 @@ class Cavity(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """A factor under its cavities: log Z = log Φ(z), z = mean/√b, and its derivatives by that mean (of class y − j)."""
+    """A factor times its cavities: log Z = log Φ(z), z = mean/√b, and its derivatives by that mean (of class y − j)."""
 
     z: Float[Tensor, "C B"]
     root: Float[Tensor, "C B"]
@@ -43,7 +43,7 @@ class Tilted(NamedTuple):
 
     @property
     def log_z(self) -> Float[Tensor, "C B"]:
-        """log Z; costly, and an update of the sites has no use for it."""
+        """log Z: expensive, and not needed to update the sites."""
         return log_ndtr(self.z)
 
     @property
@@ -53,108 +53,77 @@ class Tilted(NamedTuple):
 
 
 def both(own: Bool[Tensor, "C B"], *quantities: Float[Tensor, "C B"]) -> tuple[Float[Tensor, "2 C B"], ...]:
-    """What factor (i, j) sees of quantities of every class: that of y_i, and that of j."""
+    """Return what factor (i, j) sees of quantities of every class: that of y_i, and that of j."""
     x = torch.stack(quantities)
     of_own = torch.where(own, x, 0.0).sum(1, keepdim=True)
     return torch.stack([of_own.expand_as(x), x], 1).unbind()
 
 
 def opposed(x: Float[Tensor, "C B"]) -> Float[Tensor, "2 C B"]:
-    """A derivative by the difference of the two classes: one gets x, the other −x."""
+    """Split a derivative by the difference of the two classes: x for class y, −x for class j."""
     return torch.stack([x, -x])
 
 
 def collect(x: Float[Tensor, "2 C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, "C B"]:
-    """Sum over factors of what each gives to its two classes (supplement: Δ and μ̃ of the reconstruction)."""
+    """Sum over factors what each gives to its two classes (supplement: Δ and μ̃ of the reconstruction)."""
     return torch.where(own, x[0].sum(0, keepdim=True), x[1])
 
 
+def totals(sites: Site, own: Bool[Tensor, "C B"]) -> Site:
+    """Multiply the sites of every row and class: Δ and μ̃."""
+    return Site(*(collect(x, own) for x in sites))
+
+
 def cavity(mean: Tensor, var: Tensor, site: Site) -> Cavity:
-    """q over one site (supplement, "Computation of the cavity distribution")."""
+    """Divide q by one site (supplement, "Computation of the cavity distribution")."""
     d = 1.0 - site.precision * var
     d = torch.where(proper(d), d, -1.0)
     return Cavity((mean - site.precision_mean * var) / d, var / d, d)
 
 
-def tilted(mean: Float[Tensor, "C B"], b: Float[Tensor, "C B"]) -> Tilted:
-    """The factor where f_y − f_j has this mean and variance (supplement, "Update of the approximate factors").
+def live_weight(cavities: Cavity, weight: Float[Tensor, "C B"]) -> Float[Tensor, "C B"]:
+    """Set the weight of a factor to 0 if one of its cavities is improper: the factor is left out of the sweep."""
+    return torch.where((cavities.d > 0).all(0), weight, 0.0)
 
-    Where a cavity is improper its variance is negative; the result there is meaningless but finite.
+
+def tilted(cavities: Cavity, s: Float[Tensor, "2 C B"] | float) -> Tilted:
+    """Multiply each factor by its two cavities; s is the variance of f that the sites do not see.
+
+    f_y − f_j has variance b (supplement, "Update of the approximate factors"). If a cavity is improper its variance
+    is negative, and the result is meaningless but finite.
     """
+    b = (cavities.var + s).sum(0)
     b = b.abs().clamp_min(tiny(b))
     root = torch.sqrt(b)
-    z = mean / root
+    z = (cavities.mean[0] - cavities.mean[1]) / root
     r = hazard(z)
-    return Tilted(z, root, r / root, hazard_slope(z, r) / b)
+    return Tilted(z, root, r / root, log_ndtr_curvature(z, r) / b)
 
 
-def under(cavity: Cavity, s: Float[Tensor, "2 C B"]) -> Tilted:
-    """The factors under both their cavities, s being the variance that the sites do not see."""
-    return tilted(cavity.mean[0] - cavity.mean[1], (cavity.var + s).sum(0))
+def new_site(moments: Tilted, cavities: Cavity) -> Site:
+    """Return the sites that give q the moments of the tilted distribution: C¹ and C² of the supplement.
 
-
-def new_site(tilted_omega: Tensor, by_mean: Tensor, cavity: Cavity) -> Site:
-    """The site that gives q the moments of the tilted distribution: C¹ and C² of the supplement.
-
-    `by_mean` is the derivative by the mean of this class, so it is minus that of class y for the other class (the
-    supplement prints a plus there).
+    The derivative by the mean of class j is minus that by the mean of class y (the supplement prints a plus there).
     """
-    precision = tilted_omega / (1.0 - tilted_omega * cavity.var).clamp_min(tiny(cavity.var))
-    return Site(precision, torch.addcmul(by_mean, precision, torch.addcmul(cavity.mean, by_mean, cavity.var)))
+    omega, by_mean = moments.omega, opposed(moments.by_mean)
+    precision = omega / (1.0 - omega * cavities.var).clamp_min(tiny(cavities.var))
+    return Site(precision, torch.addcmul(by_mean, precision, torch.addcmul(cavities.mean, by_mean, cavities.var)))
+
+
+def damped(old: Site, new: Site, damping: float | Tensor, where: Bool[Tensor, "C B"]) -> Site:
+    """Return ρ·new + (1 − ρ)·old at the factors of `where`, old elsewhere ("Parallel EP updates and damping")."""
+    return Site(*(torch.where(where, torch.lerp(o, n, damping), o) for o, n in zip(old, new, strict=True)))
 
 
 def log_cavity_ratio(mean: Tensor, var: Tensor, site: Site, d: Tensor) -> Tensor:
-    """g(cavity) − g(q) of one class (eq. 9), from the moments of q along υ."""
+    """Return g(cavity) − g(q) of one class (eq. 9), from the moments of q along υ."""
     tau, nu = site
     quadratic = tau * mean.square() - 2.0 * mean * nu + nu.square() * var
     return -0.5 * d.abs().log() + 0.5 * quadratic / d
 
 
-class Factors(NamedTuple):
-    """All factors of a batch under the current q: its moments, the sites, cavities and tilted moments.
-
-    `weight` is 0 where a cavity is improper: such a factor stays out of the sweep.
-    """
-
-    mean: Float[Tensor, "2 C B"]
-    var: Float[Tensor, "2 C B"]
-    sites: Site
-    cavity: Cavity
-    tilted: Tilted
-    weight: Float[Tensor, "C B"]
-
-
-def factors(
-    mean: Float[Tensor, "C B"],
-    var: Float[Tensor, "C B"],
-    s: Float[Tensor, "C B"],
-    sites: Site,
-    own: Bool[Tensor, "C B"],
-    weight: Float[Tensor, "C B"],
-) -> Factors:
-    """The factors where q has these moments along its sites, and s is the variance the sites do not see."""
-    mean, var, s = both(own, mean, var, s)
-    without = cavity(mean, var, sites)
-    weight = torch.where((without.d > 0).all(0), weight, 0.0)
-    return Factors(mean, var, sites, without, under(without, s), weight)
-
-
-def refine(f: Factors, damping: float | Tensor) -> Site:
-    """All sites at once, damped (supplement, "Parallel EP updates and damping")."""
-    new = new_site(f.tilted.omega, opposed(f.tilted.by_mean), f.cavity)
-    return _damped(f.sites, new, f.weight > 0, damping)
-
-
-def log_site_scale(f: Factors) -> Float[Tensor, "C B"]:
-    """log s̃ of each factor (eq. 9)."""
-    return f.tilted.log_z + log_cavity_ratio(f.mean, f.var, f.sites, f.cavity.d).sum(0)
-
-
-def totals(sites: Site, own: Bool[Tensor, "C B"]) -> Site:
-    """Δ and μ̃ of every row and class: its sites multiplied."""
-    return Site(*(collect(x, own) for x in sites))
-
-
-def _damped(old: Site, new: Site, live: Tensor, damping: float | Tensor) -> Site:
-    """ρ·new + (1 − ρ)·old where the factor is alive, old elsewhere."""
-    return Site(*(torch.where(live, torch.lerp(o, n, damping), o) for o, n in zip(old, new, strict=True)))
+def log_site_scale(
+    mean: Float[Tensor, "2 C B"], var: Float[Tensor, "2 C B"], sites: Site, cavities: Cavity, moments: Tilted
+) -> Float[Tensor, "C B"]:
+    """Return log s̃ of each factor (eq. 9)."""
+    return moments.log_z + log_cavity_ratio(mean, var, sites, cavities.d).sum(0)

@@ -1,26 +1,25 @@
-"""What a method of inference is, and what it is given."""
+"""The interface of a method of inference, and the values that it takes and returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cavity.gp.prior import Gradient, Posterior, Prior, Rows
+from cavity.gp.gaussian import Natural, Posterior, Whitened
+from cavity.gp.gradients import Gradient
+from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import Site
-from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class Batch(NamedTuple):
     """Some rows of the training set.
 
-    `positions` says which, `own` is the one-hot label with the class axis first, and `scale` is ρ = N/|B| of eq. (12).
-    A row of weight w stands for w copies of it.
+    `positions` are their indices, `own` is the one-hot label with the class axis first, and `scale` is ρ = N/|B| of
+    eq. (12). A row of weight w counts as w copies of it.
     """
 
     X: Float[Tensor, "B D"]
@@ -34,8 +33,8 @@ class Batch(NamedTuple):
 class RowSites(NamedTuple):
     """The state of a method with a site for every row, (2, C, N), and their sums in u-space.
 
-    A batch changes few of the sites: they are held back, and written into their places when the next batch comes. So
-    a step costs the same however many rows there are, and one that fails leaves nothing behind.
+    A batch changes few of the sites. They are held back and written to the store when the next batch comes, so a step
+    costs the same for any number of rows, and a failed step leaves no trace.
     """
 
     store: Site
@@ -45,20 +44,20 @@ class RowSites(NamedTuple):
 
     @classmethod
     def empty(cls, prior: Prior, n_rows: int) -> RowSites:
-        """All sites equal to one."""
+        """Return sites that are all equal to one."""
         C, M = prior.n_classes, prior.Z.shape[-2]
         store = Site(prior.Z.new_zeros(2, C, n_rows), prior.Z.new_zeros(2, C, n_rows))
         return cls(store, prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
 
     def sites(self, batch: Batch) -> Site:
-        """The sites of the batch."""
+        """Return the sites of the batch."""
         if self.held is not None and self.held[0] is batch.positions:
             return self.held[1]
         store = self.settled().store
         return store if batch.is_full else Site(*(x[..., batch.positions] for x in store))
 
     def with_sites(self, batch: Batch, new: Site) -> RowSites:
-        """With new sites of the batch; those of the batch before are written down first."""
+        """Return a state with new sites of the batch; those of the batch before are written to the store first."""
         if batch.is_full:
             return self._replace(store=new, held=None)
         if self.held is not None and self.held[0] is not batch.positions:
@@ -66,7 +65,7 @@ class RowSites(NamedTuple):
         return self._replace(held=(batch.positions, new))
 
     def settled(self) -> RowSites:
-        """With nothing held back: written in place, for the store may be large."""
+        """Return a state that holds nothing back. The store may be large, so it is changed in place."""
         if self.held is None:
             return self
         positions, sites = self.held
@@ -75,76 +74,104 @@ class RowSites(NamedTuple):
         return self._replace(held=None)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """log Z_q, or its estimate from one batch, and its gradient by the kernel blocks, made when asked for.
+class Update(NamedTuple):
+    """What a batch contributes to the next state.
 
-    `by_q` is its gradient by the state, for a method whose state the optimizer moves.
+    Attributes:
+        state: the state with the batch's new sites in it.
+        sums: sums over the rows of the batch, to be added up over all workers before `combine`; empty if `state` is
+            the next state already.
+        q: the Gaussian that the sums were computed under, if `combine` needs it.
+    """
+
+    state: Any
+    sums: tuple[Tensor, ...] = ()
+    q: Any = None
+
+
+class Terms(NamedTuple):
+    """What an objective is to contain.
+
+    Attributes:
+        share: how much of the terms that do not depend on rows: one over the number of workers.
+        exact: whether to add to the gradient what eq. (10) leaves out before convergence.
+        gradient: whether to compute the gradients.
+    """
+
+    share: float = 1.0
+    exact: bool = False
+    gradient: bool = True
+
+
+ALL_TERMS = Terms()
+
+
+class Objective(NamedTuple):
+    """log Z_q or its estimate from one batch, and its gradients, None where they were not asked for.
+
+    `gradient` is by the kernel blocks, `by_q` by the state of a method whose state the optimizer moves.
     """
 
     log_z: Tensor
-    slopes: Callable[[], Gradient]
+    gradient: Gradient | None = None
     by_q: Tensor | None = None
 
-    @cached_property
-    def gradient(self) -> Gradient:
-        """The gradient."""
-        return self.slopes()
 
-
-@runtime_checkable
-class Method(Protocol):
+class Method(ABC):
     """A method improves its state at fixed hyper-parameters, and scores the hyper-parameters at a fixed state.
 
-    `keeps_rows`: whether the state holds something of every row. `learns_q`: whether the state is a vector that the
-    optimizer moves together with the hyper-parameters. `mixes`: whether mixing the last few sweeps finds the fixed
-    point sooner. `workers`: the processes that hold the rows. Sums over rows that q is made of are summed over them by
-    the method; an objective has the rank's own rows and its share of what does not depend on rows, for others to add.
+    All functions see the rows of this process only. The caller (`training.step`) adds sums up over workers.
+
+    Attributes:
+        keeps_rows: whether the state is a `RowSites`, from which q is rebuilt in training on all rows.
+        learns_q: whether the state is a vector that the optimizer moves together with the hyper-parameters.
+        mixes: whether Anderson mixing of sweeps reaches the fixed point sooner.
+        epsilon: the fraction of labels that the likelihood takes for random.
     """
 
-    workers: Workers
+    keeps_rows = False
+    learns_q = False
+    mixes = True
+    epsilon = 0.0
 
-    keeps_rows: bool
-    learns_q: bool
-    mixes: bool
-
+    @abstractmethod
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
-        """The state before any data; `own_weight` sums the weights of each class's rows."""
+        """Return the state before any data; `own_weight` is the total weight of the rows of each class."""
 
-    def update(self, prior: Prior, rows: Rows, state: Any, batch: Batch, damping: float | Tensor) -> Any:
-        """One sweep over the sites of the batch."""
+    def natural(self, prior: Prior, state: Any) -> Natural | None:
+        """Return the product of all sites, from its sums in the state; None if the method has no sites."""
+        return Natural(*prior.whiten(state.T, state.t))
 
-    def objective(self, prior: Prior, rows: Rows, state: Any, batch: Batch, exact: bool) -> Objective:
-        """log Z_q and the gradient of eq. (10); `exact` adds what eq. (10) leaves out before convergence."""
+    def site_sums(self, f: Conditional, state: Any, batch: Batch) -> Natural:
+        """Return the product of the sites of the batch's rows; for a method that keeps rows."""
+        raise NotImplementedError
 
-    def refresh(self, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:
-        """The same state with its sums made anew from what is kept of every row."""
+    @abstractmethod
+    def update(self, f: Conditional, state: Any, natural: Any, batch: Batch, damping: float | Tensor) -> Update:
+        """Refine the sites of the batch once, all at the same time; `natural` is the product of all sites."""
+
+    def combine(self, prior: Prior, update: Update, natural: Any, damping: float | Tensor) -> tuple[Any, Natural]:
+        """Return the next state and its product of sites, from an update whose sums are those of all workers."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def objective(
+        self, prior: Prior, f: Conditional, state: Any, natural: Any, batch: Batch, terms: Terms = ALL_TERMS
+    ) -> Objective:
+        """Return log Z_q and its gradient (eqs. 9, 10); `natural` is the product of all sites."""
 
     def posterior(self, prior: Prior, state: Any) -> Posterior:
-        """q(u)."""
-
-    def change(self, old: Any, new: Any) -> float:
-        """How far two states lie apart, relative to their size."""
-
-
-def relative_change(old: Iterable[Tensor], new: Iterable[Tensor], workers: Workers = SINGLE_PROCESS) -> float:
-    """The largest change of any entry, relative to the largest entry of its tensor, on all workers."""
-    pairs = [(a, b) for a, b in zip(old, new, strict=True)]
-    sizes = [largest_entry(x) for a, b in pairs for x in (b - a, b)]
-    change, size = workers.most(torch.stack(sizes)).view(-1, 2).unbind(1)
-    return float((change / size.clamp_min(1.0)).max())
-
-
-def largest_entry(x: Tensor) -> Tensor:
-    """The largest absolute value; 0 of nothing."""
-    return x.abs().max() if x.numel() else x.new_zeros(())
+        """Return q(u): the prior times the product of all sites."""
+        natural = self.natural(prior, state)
+        assert natural is not None
+        return Posterior(prior, Whitened.from_sites(*natural), self.epsilon)
 
 
 def factor_weights(batch: Batch) -> Float[Tensor, "C B"]:
-    """The weight of factor (i, j): that of its row, 0 where j is the row's own class."""
+    """Return the weight of factor (i, j): that of its row, 0 where j is the row's own class."""
     return torch.where(batch.own, 0.0, batch.weight)
 
 
 def factor_counts(own_weight: Float[Tensor, "C"]) -> Float[Tensor, "C"]:
-    """How many factors touch each class: n_k = (N − N_k) + N_k (C − 1)."""
+    """Return how many factors involve each class: n_k = (N − N_k) + N_k (C − 1)."""
     return own_weight.sum() + own_weight * (len(own_weight) - 2)

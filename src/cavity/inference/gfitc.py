@@ -1,107 +1,88 @@
 """Generalized FITC (the paper's section "Related Work"): u is integrated out, EP runs on the exact pairwise factors.
 
-The FITC prior of the latent values is N(0, WᵀW + diag s). A site sits on f_i itself, not on its projection υ_iᵀu, so it
-sees the conditional variance s_i as well: sites with totals Δ, μ̃ reach u as precision Δ/e and linear part μ̃/e along
+The FITC prior of the latent values is N(0, WᵀW + diag s). A site is on f_i itself, not on its projection υ_iᵀu, so it
+sees the conditional variance s_i as well: sites with totals Δ, μ̃ act on u as precision Δ/e and linear part μ̃/e along
 υ_i, with e = 1 + Δs. log Z is no sum over rows: there are no mini-batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.prior import Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
-from cavity.gp.sites import Factors, factors, log_site_scale, refine, totals
-from cavity.inference.base import Batch, Objective, RowSites, factor_weights, relative_change
-from cavity.runtime.distributed import SINGLE_PROCESS, Workers
+from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
+from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
+from cavity.gp.prior import Conditional, Prior
+from cavity.gp.sites import Site, both, cavity, damped, live_weight, log_site_scale, new_site, tilted, totals
+from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
 
 
 class _OnU(NamedTuple):
-    """What the sites of every row do to u: natural parameters along υ, and e = 1 + Δs."""
+    """The sites of every row as they act on u: natural parameters along υ, and e = 1 + Δs."""
 
     precision: Float[Tensor, "C N"]
     precision_mean: Float[Tensor, "C N"]
     e: Float[Tensor, "C N"]
 
 
-class GFITC:
-    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep; memory O(CMN), the block of all rows."""
+class GFITC(Method):
+    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep; memory O(CMN) for W of all rows."""
 
     keeps_rows = True
-    learns_q = False
-    mixes = True
-
-    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
-        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
-        """All sites equal to one: q is the prior."""
+        """Return sites that are all equal to one: q is the prior."""
         return RowSites.empty(prior, n_rows)
 
-    def update(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, damping: float | Tensor) -> RowSites:
-        """Refine every site at once, damped."""
-        on_u = _on_u(rows, state, batch)
-        q, _ = self._posterior(rows, on_u, batch)
-        return state.with_sites(batch, refine(_factors(q.project(rows.W), rows, state, on_u, batch), damping))
+    def site_sums(self, f: Conditional, state: RowSites, batch: Batch) -> Natural:
+        """Return the product of the sites of the batch's rows."""
+        on_u = _on_u(f, state.sites(batch), batch)
+        return sum_of_sites(f.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight)
 
-    def objective(self, prior: Prior, rows: Rows, state: RowSites, batch: Batch, exact: bool = False) -> Objective:
-        """log Z and, for converged sites, its gradient: log Z is stationary in them, so they count as constants.
+    def update(
+        self, f: Conditional, state: RowSites, natural: Natural, batch: Batch, damping: float | Tensor
+    ) -> Update:
+        """Refine every site at once. The sites see all of the variance of f."""
+        old, q = state.sites(batch), Whitened.from_sites(*natural)
+        mean, var = both(batch.own, *_marginals(*q.project(f.W), f, _on_u(f, old, batch)))
+        cavities = cavity(mean, var, old)
+        moments = tilted(cavities, 0.0)
+        new = new_site(moments, cavities)
+        new = damped(old, new, damping, where=live_weight(cavities, factor_weights(batch)) > 0)
+        return Update(state.with_sites(batch, new))
+
+    def objective(
+        self, prior: Prior, f: Conditional, state: RowSites, natural: Natural, batch: Batch, terms: Terms = ALL_TERMS
+    ) -> Objective:
+        """Return log Z and, for converged sites, its gradient: log Z is stationary in them, so they are constants.
 
         With β = Δ/e and γ = μ̃/e: ∂/∂a = γ − βa, ∂/∂s = ½(γ − βa)² − ½β(1 − βh).
         """
-        on_u = _on_u(rows, state, batch)
-        q, r = self._posterior(rows, on_u, batch)
-        a, h, covW = q.gather(rows.W)
-        f = _factors((a, h), rows, state, on_u, batch)
-        by_mean = on_u.precision_mean - on_u.precision * a
-        by_var = 0.5 * (by_mean.square() - on_u.precision * (1.0 - on_u.precision * h))
-        by_mean, by_projection, by_var = (batch.weight * x for x in (by_mean, -on_u.precision, by_var))
-        of_rows = 0.5 * (rows.s * on_u.precision_mean.square() * on_u.e - on_u.e.log())
-        share = 1.0 / self.workers.size
-        of_rows = (batch.weight * of_rows).sum() + (f.weight * log_site_scale(f)).sum()
-        log_z = share * q.log_normalizer(r).sum() + of_rows
-        slopes = by_mean, by_projection, by_var
-        return Objective(log_z, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)))
-
-    def refresh(self, prior: Prior, state: RowSites, batches: Iterable[Batch]) -> RowSites:
-        """T and t made anew from the sites of every row, under the current kernel."""
-        (batch,) = batches
-        rows = prior.rows(batch.X)
-        T, t = prior.unwhiten(*self._sums(rows, _on_u(rows, state, batch), batch))
-        return state._replace(T=T, t=t)
-
-    def posterior(self, prior: Prior, state: RowSites) -> Posterior:
-        """q(u) from the sums of the sites."""
-        return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
-
-    def change(self, old: RowSites, new: RowSites) -> float:
-        """The largest change of a site parameter."""
-        return relative_change(old.store, new.store, self.workers)
-
-    def _posterior(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Whitened, Tensor]:
-        """q, and the linear part of its sites."""
-        S, r = self._sums(rows, on_u, batch)
-        return Whitened.from_sites(S, r), r
-
-    def _sums(self, rows: Rows, on_u: _OnU, batch: Batch) -> tuple[Tensor, ...]:
-        return self.workers.sum(
-            *sum_of_sites(rows.W, on_u.precision * batch.weight, on_u.precision_mean * batch.weight)
-        )
+        sites, q = state.sites(batch), Whitened.from_sites(*natural)
+        a, h, covW = q.project_with_covariance(f.W)
+        beta, gamma, e = on_u = _on_u(f, sites, batch)
+        mean, var = both(batch.own, *_marginals(a, h, f, on_u))
+        cavities = cavity(mean, var, sites)
+        weight = live_weight(cavities, factor_weights(batch))
+        of_factors = weight * log_site_scale(mean, var, sites, cavities, tilted(cavities, 0.0))
+        of_rows = (batch.weight * (0.5 * (f.s * gamma.square() * e - e.log()))).sum() + of_factors.sum()
+        log_z = terms.share * q.log_normalizer(natural.r).sum() + of_rows
+        if not terms.gradient:
+            return Objective(log_z)
+        by_mean = gamma - beta * a
+        by_var = 0.5 * (by_mean.square() - beta * (1.0 - beta * h))
+        by = RowDerivatives(*(batch.weight * x for x in (by_mean, -beta, by_var)))
+        return Objective(log_z, rows_gradient(q, covW, f.W, by, prior_mismatch(q, terms.share)))
 
 
-def _on_u(rows: Rows, state: RowSites, batch: Batch) -> _OnU:
-    precision, precision_mean = totals(state.sites(batch), batch.own)
-    e = 1.0 + precision * rows.s
+def _on_u(f: Conditional, sites: Site, batch: Batch) -> _OnU:
+    precision, precision_mean = totals(sites, batch.own)
+    e = 1.0 + precision * f.s
     return _OnU(precision / e, precision_mean / e, e)
 
 
-def _factors(moments: tuple[Tensor, Tensor], rows: Rows, state: RowSites, on_u: _OnU, batch: Batch) -> Factors:
-    """The factors under the marginals of f: mean a/e + sγ, variance s/e + h/e². The sites see all of the variance."""
-    a, h = moments
-    mean = a / on_u.e + rows.s * on_u.precision_mean
-    var = rows.s / on_u.e + h / on_u.e.square()
-    return factors(mean, var, torch.zeros_like(var), state.sites(batch), batch.own, factor_weights(batch))
+def _marginals(a: Tensor, h: Tensor, f: Conditional, on_u: _OnU) -> tuple[Tensor, Tensor]:
+    """Return mean a/e + sγ and variance s/e + h/e² of f, from the moments of υᵀu."""
+    return a / on_u.e + f.s * on_u.precision_mean, f.s / on_u.e + h / on_u.e.square()

@@ -1,142 +1,121 @@
 """Stochastic expectation propagation: one average site per class (the paper's section of that name).
 
-Only the product of all sites is kept, as its natural parameters T, t in u-space: memory O(CM²) whatever N is. The
-cavity of every factor is q without an n_k-th of it.
+Only the product of all sites is kept, as its natural parameters T, t in u-space: memory O(CM²) for any N. The cavity
+of every factor is q without one n_k-th of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.prior import Gradient, Posterior, Prior, Rows, Whitened, prior_mismatch, rows_gradient, sum_of_sites
-from cavity.gp.sites import Cavity, Tilted, both, collect, new_site, opposed, under
-from cavity.inference.base import Batch, Objective, factor_counts, factor_weights, relative_change
+from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
+from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
+from cavity.gp.prior import Conditional, Prior
+from cavity.gp.sites import Cavity, Tilted, both, collect, new_site, opposed, tilted
+from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update, factor_counts, factor_weights
 from cavity.numerics.linalg import symmetrize
-from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 
 class SEPState(NamedTuple):
-    """The product of all sites in u-space, and how many factors touch each class."""
+    """The product of all sites in u-space, and how many factors involve each class."""
 
     T: Float[Tensor, "C M M"]
     t: Float[Tensor, "C M"]
     counts: Float[Tensor, "C"]
 
 
-class SEP:
+class SEP(Method):
     """EP with all sites tied."""
 
-    keeps_rows = False
-    learns_q = False
-    mixes = False  # tied sites creep along a curve: jumps miss it
-
-    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
-        self.workers = workers
+    mixes = False  # tied sites move slowly along a curve, which jumps miss
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> SEPState:
-        """No site yet: q is the prior."""
+        """Return a state without sites: q is the prior."""
         C, M = prior.n_classes, prior.Z.shape[-2]
         return SEPState(prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M), factor_counts(own_weight))
 
-    def update(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, damping: float | Tensor) -> SEPState:
-        """Replace the batch's share of the product by the batch's new sites, damped."""
-        old, old_r = prior.whiten(state.T, state.t)
-        sites = self._batch_sites(old, old_r, rows, _kept(state), batch, damping * factor_weights(batch))
-        S, r, own_weight = self.workers.sum(*sites, (batch.own * batch.weight).sum(-1))
+    def update(
+        self, f: Conditional, state: SEPState, natural: Natural, batch: Batch, damping: float | Tensor
+    ) -> Update:
+        """Compute new sites for all factors of the batch, each under the cavity of its classes, and weight them."""
+        without = Whitened.from_sites(*natural, keep=_kept(state))  # q without one average site
+        cavities, s = _cavities(*without.project(f.W), f, batch)
+        moments = tilted(cavities, s)
+        new = new_site(moments, cavities)
+        damped = damping * factor_weights(batch)
+        sums = sum_of_sites(f.W, *(collect(damped * x, batch.own) for x in new))
+        return Update(state, (*sums, (batch.own * batch.weight).sum(-1)))
+
+    def combine(
+        self, prior: Prior, update: Update, natural: Natural, damping: float | Tensor
+    ) -> tuple[SEPState, Natural]:
+        """Damp: replace the batch's B_k/n_k of the product by the batch's new sites."""
+        state, (S, r, own_weight) = update.state, update.sums
+        in_batch = torch.where(state.counts > 0, factor_counts(own_weight) / state.counts, 1.0).clamp_max(1.0)
+        keep = 1.0 - damping * in_batch
         T, t = prior.unwhiten(S, r)
-        keep = 1.0 - damping * _share(state, own_weight)
-        new = state._replace(T=_mixed(state.T, T, keep), t=_mixed(state.t, t, keep))
-        prior.knows(new.T, _mixed(old, S, keep), _mixed(old_r, r, keep))
-        return new
+        state = state._replace(T=_mixed(state.T, T, keep), t=_mixed(state.t, t, keep))
+        return state, Natural(_mixed(natural.S, S, keep), _mixed(natural.r, r, keep))
 
-    def absorb(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch) -> SEPState:
-        """Multiply in the sites of rows never seen before: nothing of them is in q yet, so q is their cavity."""
-        S, r = prior.whiten(state.T, state.t)
-        T, t = prior.unwhiten(*self._batch_sites(S, r, rows, None, batch, factor_weights(batch)))
-        added = factor_counts((batch.own * batch.weight).sum(-1))
-        return SEPState(state.T + T, state.t + t, state.counts + added)
+    def absorb(self, prior: Prior, f: Conditional, state: SEPState, batch: Batch) -> SEPState:
+        """Multiply in the sites of rows never seen before: they are not in q yet, so q is their cavity."""
+        natural = Natural(*prior.whiten(state.T, state.t))
+        unseen = state._replace(counts=torch.full_like(state.counts, torch.inf))  # of which no site is removed from q
+        S, r, own_weight = self.update(f, unseen, natural, batch, 1.0).sums
+        T, t = prior.unwhiten(S, r)
+        return SEPState(state.T + T, state.t + t, state.counts + factor_counts(own_weight))
 
-    def objective(self, prior: Prior, rows: Rows, state: SEPState, batch: Batch, exact: bool = False) -> Objective:
-        """log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
-        S, r = prior.whiten(state.T, state.t)
-        share = torch.stack([torch.ones_like(state.counts), _kept(state)])
-        pair = Whitened.from_sites(S, r, share)  # q, and q without one average site: at once, as fast on a GPU as one
+    def objective(
+        self, prior: Prior, f: Conditional, state: SEPState, natural: Natural, batch: Batch, terms: Terms = ALL_TERMS
+    ) -> Objective:
+        """Return log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
+        keep = torch.stack([torch.ones_like(state.counts), _kept(state)])
+        pair = Whitened.from_sites(*natural, keep=keep)  # both at once: on a GPU as fast as one
         q, without = pair.unbind()
-        mean, var, covW = without.gather(rows.W)
-        t = under(*_cavities(mean, var, rows, batch))
+        mean, var, covW = without.project_with_covariance(f.W)
+        cavities, s = _cavities(mean, var, f, batch)
+        moments = tilted(cavities, s)
         weight = batch.scale * factor_weights(batch)
-        g_q, g_cavity = pair.log_normalizer(share[..., None] * r)
+        g_q, g_cavity = pair.log_normalizer(keep[..., None] * natural.r)
         of_q = g_q.sum() + (state.counts * (g_cavity - g_q)).sum()
-        part = 1.0 / self.workers.size
-        log_z = part * of_q + (weight * t.log_z).sum()
-
-        def slopes() -> Gradient:
-            by_mean, by_var = opposed(weight * t.by_mean), (weight * t.by_var).expand(2, -1, -1)
-            by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
-            gram = prior_mismatch(q, part)
-            if exact:
-                gram += _moment_mismatch(q, without, covW, t, weight, batch, part * state.counts)
-            return rows_gradient(without, covW, rows.W, by_mean, 2.0 * by_var, by_var, gram)
-
-        return Objective(log_z, slopes)
-
-    def refresh(self, prior: Prior, state: SEPState, batches: Iterable[Batch]) -> SEPState:
-        """Nothing to do: no row is remembered."""
-        return state
-
-    def posterior(self, prior: Prior, state: SEPState) -> Posterior:
-        """q(u) from the product of the sites."""
-        return Posterior(prior, Whitened.from_sites(*prior.whiten(state.T, state.t)))
-
-    def change(self, old: SEPState, new: SEPState) -> float:
-        """The largest change of a natural parameter."""
-        return relative_change(old[:2], new[:2])
-
-    @staticmethod
-    def _batch_sites(
-        S: Tensor, r: Tensor, rows: Rows, keep: Tensor | None, batch: Batch, weight: Float[Tensor, "C B"]
-    ) -> tuple[Tensor, Tensor]:
-        """The weighted sum of the new sites of the batch, whitened; S and r sum all sites, the cavity keeps a share."""
-        cavity, s = _cavities(*Whitened.from_sites(S, r, keep).project(rows.W), rows, batch)
-        t = under(cavity, s)
-        new = new_site(t.omega, opposed(t.by_mean), cavity)
-        return sum_of_sites(rows.W, *(collect(weight * x, batch.own) for x in new))
-
-
-def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"]) -> Tensor:
-    """keep·old + new, class by class."""
-    return torch.addcmul(new, old, keep.view(-1, *[1] * (old.ndim - 1)))
-
-
-def _share(state: SEPState, own_weight: Float[Tensor, "C"]) -> Tensor:
-    """B_k / n_k: how much of the factors of each class a batch holds whose classes weigh so much."""
-    in_batch = factor_counts(own_weight)
-    return torch.where(state.counts > 0, in_batch / state.counts, 1.0).clamp_max(1.0)
+        log_z = terms.share * of_q + (weight * moments.log_z).sum()
+        if not terms.gradient:
+            return Objective(log_z)
+        by_mean, by_var = opposed(weight * moments.by_mean), (weight * moments.by_var).expand(2, -1, -1)
+        by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
+        gram = prior_mismatch(q, terms.share)
+        if terms.exact:
+            gram += _moment_mismatch(q, without, covW, moments, weight, batch, terms.share * state.counts)
+        return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_var), gram))
 
 
 def _kept(state: SEPState) -> Float[Tensor, "C"]:
-    """The share of the sites that stays in the cavity: 1 − 1/n_k."""
+    """Return the fraction of the sites that stays in the cavity: 1 − 1/n_k."""
     return 1.0 - state.counts.clamp_min(1.0).reciprocal()
 
 
-def _cavities(mean: Tensor, var: Tensor, rows: Rows, batch: Batch) -> tuple[Cavity, Tensor]:
-    """The cavities of both sites of a factor, which are those of its classes, and the variance the sites do not see."""
-    mean, var, s = both(batch.own, mean, var, rows.s)
+def _cavities(mean: Tensor, var: Tensor, f: Conditional, batch: Batch) -> tuple[Cavity, Tensor]:
+    """Return the cavities of both classes of a factor, and the variance of f that the sites do not see."""
+    mean, var, s = both(batch.own, mean, var, f.s)
     return Cavity(mean, var, torch.ones_like(mean[:1, :1])), s
 
 
+def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"]) -> Tensor:
+    """Return keep·old + new, class by class."""
+    return torch.addcmul(new, old, keep.view(-1, *[1] * (old.ndim - 1)))
+
+
 def _moment_mismatch(
-    q: Whitened, without: Whitened, covW: Tensor, t: Tilted, weight: Tensor, batch: Batch, counts: Tensor
+    q: Whitened, without: Whitened, covW: Tensor, moments: Tilted, weight: Tensor, batch: Batch, counts: Tensor
 ) -> Tensor:
-    """Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space."""
-    moments = [g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q)]
-    second = collect((weight * (t.by_mean.square() - t.omega)).expand(2, -1, -1), batch.own)
-    first = torch.matmul(covW, collect(opposed(weight * t.by_mean), batch.own)[..., None])
+    """Return Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space."""
+    of_without, of_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
+    second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
+    first = torch.matmul(covW, collect(opposed(weight * moments.by_mean), batch.own)[..., None])
     rows = torch.matmul(covW * second[:, None, :], covW.mT)
-    cavities = counts[:, None, None] * (moments[0] - moments[1])
+    cavities = counts[:, None, None] * (of_without - of_q)
     return 0.5 * (rows + cavities) + symmetrize(first * without.m[:, None, :])

@@ -9,27 +9,19 @@ Cholesky factor in u-space, together with the hyper-parameters, as the paper doe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.prior import (
-    Posterior,
-    Prior,
-    Rows,
-    Whitened,
-    prior_mismatch,
-    rows_gradient,
-    sum_of_sites,
-    whitened_gradient,
-)
-from cavity.inference.base import Batch, Objective, relative_change
+from cavity.gp.gaussian import Natural, Posterior, Whitened, sum_of_sites
+from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, rows_gradient, whitened_gradient
+from cavity.gp.prior import Conditional, Prior
+from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update
 from cavity.numerics.linalg import symmetrize, times_vector, vector_times
 from cavity.numerics.quadrature import win_probability
-from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 EPSILON = 1e-3
 
@@ -41,157 +33,155 @@ class Expected(NamedTuple):
     by_mean: Float[Tensor, "C B"]
     by_var: Float[Tensor, "C B"]
 
+    def by_rows(self) -> RowDerivatives:
+        """Return the derivatives by the moments of υᵀu and by s."""
+        return RowDerivatives(self.by_mean, 2.0 * self.by_var, self.by_var)
+
 
 def expected_log_lik(mean: Float[Tensor, "C B"], var: Float[Tensor, "C B"], batch: Batch) -> Expected:
-    """The first term of the bound (eq. 15): p log(1 − ε + ε/C) + (1 − p) log(ε/C) for every row."""
+    """Return the first term of the bound (eq. 15): p log(1 − ε + ε/C) + (1 − p) log(ε/C) for every row."""
     C = len(mean)
     wrong, right = math.log(EPSILON / C), math.log1p(EPSILON / C - EPSILON)
     win = win_probability(mean, var, batch.own)
     weight = batch.scale * batch.weight
-    slope = weight * (right - wrong)
-    return Expected((weight * wrong + slope * win.p).sum(), slope * win.by_mean, slope * win.by_var)
+    by_p = weight * (right - wrong)
+    return Expected((weight * wrong + by_p * win.p).sum(), by_p * win.by_mean, by_p * win.by_var)
 
 
 def kl_from_prior(q: Whitened) -> Float[Tensor, "C"]:
-    """KL[q(u) ‖ p(u)] of each class: in whitened coordinates the prior is N(0, I)."""
+    """Return KL[q(u) ‖ p(u)] of each class: in whitened coordinates the prior is N(0, I)."""
     log_det = q.R_inverse.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     trace = q.R_inverse.square().sum((-2, -1))
     return 0.5 * (trace + q.m.square().sum(-1) - q.m.shape[-1]) - log_det
 
 
-class VIState(NamedTuple):
-    """Natural parameters of q over L⁻¹u, less those of the prior: P − I and Pm."""
+class _Variational(Method):
+    """What both ways to move q share: the bound."""
 
-    S: Float[Tensor, "C M M"]
-    r: Float[Tensor, "C M"]
+    epsilon = EPSILON
+
+    @abstractmethod
+    def _q(self, prior: Prior, state: Any) -> Whitened:
+        """Return q of a state."""
+
+    @abstractmethod
+    def _gradients(
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+    ) -> tuple[Gradient, Tensor | None]:
+        """Return the gradient of the bound by the kernel blocks, and by q."""
+
+    def objective(
+        self, prior: Prior, f: Conditional, state: Any, natural: Natural | None, batch: Batch, terms: Terms = ALL_TERMS
+    ) -> Objective:
+        """Return the bound (eq. 15) and its gradients."""
+        q = self._q(prior, state)
+        a, h, covW = q.project_with_covariance(f.W)
+        found = expected_log_lik(a, f.s + h, batch)
+        bound = found.log_lik - terms.share * kl_from_prior(q).sum()
+        return Objective(bound, *(self._gradients(prior, f, q, covW, found, terms.share) if terms.gradient else ()))
+
+    def posterior(self, prior: Prior, state: Any) -> Posterior:
+        """Return q(u)."""
+        return Posterior(prior, self._q(prior, state), EPSILON)
 
 
-class VI:
-    """Natural-gradient steps for a whitened q; memory O(CM²)."""
+class VI(_Variational):
+    """Natural-gradient steps for a whitened q; memory O(CM²).
 
-    keeps_rows = False
-    learns_q = False
-    mixes = True
+    The state is the natural parameters of q over L⁻¹u less those of the prior: P − I and Pm.
+    """
 
-    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
-        self.workers = workers
-
-    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> VIState:
-        """q is the prior."""
+    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Natural:
+        """Return q equal to the prior."""
         C, M = prior.n_classes, prior.Z.shape[-2]
-        return VIState(prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+        return Natural(prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
 
-    def update(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, damping: float | Tensor) -> VIState:
-        """A natural-gradient step of length `damping`.
+    def natural(self, prior: Prior, state: Natural) -> Natural:
+        """Return the state."""
+        return state
 
-        Its target has precision P̂ = I − 2 Σ (∂E/∂v) w wᵀ, which need not be positive definite: the factors are not
-        log-concave. With G = P − P̂ the step P − ρG + ½ρ² G P⁻¹ G always is (Lin, Schmidt and Khan, 2020).
-        """
+    def update(self, f: Conditional, state: Natural, natural: Natural, batch: Batch, damping: float | Tensor) -> Update:
+        """Compute the target of a natural-gradient step: P̂ = I − 2 Σ (∂E/∂v) w wᵀ, and the gradient by the mean."""
         q = Whitened.from_sites(*state)
-        a, h = q.project(rows.W)
-        found = expected_log_lik(a, rows.s + h, batch)
-        target, pull = self.workers.sum(*sum_of_sites(rows.W, -2.0 * found.by_var, found.by_mean))
+        a, h = q.project(f.W)
+        found = expected_log_lik(a, f.s + h, batch)
+        return Update(state, sum_of_sites(f.W, -2.0 * found.by_var, found.by_mean), q)
+
+    def combine(
+        self, prior: Prior, update: Update, natural: Natural, damping: float | Tensor
+    ) -> tuple[Natural, Natural]:
+        """Make a step of length ρ = `damping` towards the target.
+
+        P̂ need not be positive definite: the factors are not log-concave. With G = P − P̂ the step
+        P − ρG + ½ρ² G P⁻¹ G always is (Lin, Schmidt and Khan, 2020).
+        """
+        state, (target, pull), q = update
         G = state.S - target
         half = torch.matmul(q.R_inverse, G)
         S = symmetrize(state.S - damping * G + 0.5 * damping**2 * torch.matmul(half.mT, half))
-        return VIState(S, vector_times(q.m, S) + torch.lerp(q.m, pull, damping))
+        state = Natural(S, vector_times(q.m, S) + torch.lerp(q.m, pull, damping))
+        return state, state
 
-    def objective(self, prior: Prior, rows: Rows, state: VIState, batch: Batch, exact: bool = False) -> Objective:
-        """The bound (eq. 15), and its gradient with q fixed in whitened coordinates: the KL does not move."""
-        q = Whitened.from_sites(*state)
-        a, h, covW = q.gather(rows.W)
-        found = expected_log_lik(a, rows.s + h, batch)
-        slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        bound = found.log_lik - kl_from_prior(q).sum() / self.workers.size
-        return Objective(bound, lambda: whitened_gradient(q, covW, rows.W, *slopes))
+    def _q(self, prior: Prior, state: Natural) -> Whitened:
+        return Whitened.from_sites(*state)
 
-    def refresh(self, prior: Prior, state: VIState, batches: Iterable[Batch]) -> VIState:
-        """Nothing to do: no row is remembered."""
-        return state
-
-    def posterior(self, prior: Prior, state: VIState) -> Posterior:
-        """q(u)."""
-        return Posterior(prior, Whitened.from_sites(*state), EPSILON)
-
-    def change(self, old: VIState, new: VIState) -> float:
-        """The largest change of a natural parameter."""
-        return relative_change(old, new)
+    def _gradients(
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+    ) -> tuple[Gradient, None]:
+        """Hold q fixed in whitened coordinates: there the KL does not change with the hyper-parameters."""
+        return whitened_gradient(q, covW, f.W, found.by_rows()), None
 
 
-class PlainVI:
+class PlainVI(_Variational):
     """The paper's version: q's mean and Cholesky factor in u-space are parameters like any other.
 
-    The state is the vector of all of them, the means first, then the lower triangles with the logarithm of their
+    The state is the vector of all of them: first the means, then the lower triangles with the logarithm of their
     diagonals.
     """
 
-    keeps_rows = False
     learns_q = True
-    mixes = True
-
-    def __init__(self, workers: Workers = SINGLE_PROCESS) -> None:
-        self.workers = workers
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Tensor:
-        """q is the prior."""
+        """Return q equal to the prior."""
         mean = prior.Z.new_zeros(prior.n_classes, prior.Z.shape[-2])
         L = prior.L.expand(prior.n_classes, -1, -1)
         log_diagonal = L.diagonal(dim1=-2, dim2=-1).log()
         return _flat(mean, L.tril(-1) + torch.diag_embed(log_diagonal))
 
-    def update(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, damping: float | Tensor) -> Tensor:
-        """Nothing to do: the optimizer moves q."""
-        return state
+    def natural(self, prior: Prior, state: Tensor) -> None:
+        """Return None: there are no sites."""
 
-    def objective(self, prior: Prior, rows: Rows, state: Tensor, batch: Batch, exact: bool = False) -> Objective:
-        """The bound (eq. 15), its gradient with q(u) fixed, and its gradient by q."""
-        q = _whitened(prior, state)
-        a, h, covW = q.gather(rows.W)
-        found = expected_log_lik(a, rows.s + h, batch)
-        slopes = found.by_mean, 2.0 * found.by_var, found.by_var
-        share = 1.0 / self.workers.size
-        bound, by_q = found.log_lik - share * kl_from_prior(q).sum(), _by_q(prior, rows, q, found, share)
-        return Objective(bound, lambda: rows_gradient(q, covW, rows.W, *slopes, prior_mismatch(q, share)), by_q)
+    def update(self, f: Conditional, state: Tensor, natural: None, batch: Batch, damping: float | Tensor) -> Update:
+        """Return the state as it is: the optimizer moves q."""
+        return Update(state)
 
-    def refresh(self, prior: Prior, state: Tensor, batches: Iterable[Batch]) -> Tensor:
-        """Nothing to do: no row is remembered."""
-        return state
+    def _q(self, prior: Prior, state: Tensor) -> Whitened:
+        """Return L⁻¹m and (L⁻¹Q)ᵀ, where the covariance of u is QQᵀ."""
+        C, M = prior.n_classes, prior.Z.shape[-2]
+        mean, lower = state[: C * M].view(C, M), state.new_zeros(C, M, M)
+        i, j = torch.tril_indices(M, M, device=state.device)
+        lower[:, i, j] = state[C * M :].view(C, -1)
+        Q = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
+        return Whitened(torch.matmul(prior.L_inverse, Q).mT, times_vector(prior.L_inverse, mean))
 
-    def posterior(self, prior: Prior, state: Tensor) -> Posterior:
-        """q(u)."""
-        return Posterior(prior, _whitened(prior, state), EPSILON)
+    def _gradients(
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+    ) -> tuple[Gradient, Tensor]:
+        """Hold q(u) fixed for the kernel blocks.
 
-    def change(self, old: Tensor, new: Tensor) -> float:
-        """The largest change of a parameter of q."""
-        return relative_change([old], [new])
-
-
-def _whitened(prior: Prior, state: Tensor) -> Whitened:
-    """L⁻¹m and (L⁻¹Q)ᵀ, where the covariance of u is QQᵀ."""
-    C, M = prior.n_classes, prior.Z.shape[-2]
-    mean, lower = state[: C * M].view(C, M), state.new_zeros(C, M, M)
-    i, j = torch.tril_indices(M, M, device=state.device)
-    lower[:, i, j] = state[C * M :].view(C, -1)
-    Q = lower.tril(-1) + torch.diag_embed(lower.diagonal(dim1=-2, dim2=-1).exp())
-    L_inverse = prior.L_inverse
-    return Whitened(torch.matmul(L_inverse, Q).mT, times_vector(L_inverse, mean))
-
-
-def _by_q(prior: Prior, rows: Rows, q: Whitened, found: Expected, share: float) -> Tensor:
-    """The gradient by the state: of the mean L⁻ᵀ(W ∂E/∂a − m), of the factor L⁻ᵀ(2 W diag(∂E/∂v) Wᵀ Q − Q + Q⁻ᵀ).
-
-    What comes from the KL is taken by a share.
-    """
-    target, pull = sum_of_sites(rows.W, 2.0 * found.by_var, found.by_mean)
-    Q, L_inverse = q.R_inverse.mT, prior.L_inverse
-    by_factor = torch.matmul(target, Q) - share * Q
-    by_mean = vector_times(pull - share * q.m, L_inverse)
-    by_factor = torch.matmul(L_inverse.mT, by_factor).tril()
-    diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # of the factor in u-space: exp of its parameter
-    log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + share
-    return _flat(by_mean, by_factor.tril(-1) + torch.diag_embed(log_diagonal))
+        By the mean the gradient is L⁻ᵀ(W ∂E/∂a − m), by the factor L⁻ᵀ(2 W diag(∂E/∂v) Wᵀ Q − Q + Q⁻ᵀ).
+        """
+        target, pull = sum_of_sites(f.W, 2.0 * found.by_var, found.by_mean)
+        Q, L_inverse = q.R_inverse.mT, prior.L_inverse
+        by_mean = vector_times(pull - share * q.m, L_inverse)
+        by_factor = torch.matmul(L_inverse.mT, torch.matmul(target, Q) - share * Q).tril()
+        diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # in u-space: the exponential of its parameter
+        log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + share
+        by_q = _flat(by_mean, by_factor.tril(-1) + torch.diag_embed(log_diagonal))
+        return rows_gradient(q, covW, f.W, found.by_rows(), prior_mismatch(q, share)), by_q
 
 
 def _flat(mean: Float[Tensor, "C M"], lower: Float[Tensor, "C M M"]) -> Tensor:
+    """Return means and lower triangles as one vector."""
     i, j = torch.tril_indices(*lower.shape[-2:], device=lower.device)
     return torch.cat([mean.reshape(-1), lower[:, i, j].reshape(-1)])

@@ -1,18 +1,17 @@
-"""The kernel interface, sums and products.
+"""The kernel interface, and sums and products of kernels.
 
-A kernel is a description: which function, and start values if the user gave some. The numbers that training moves
-live apart, in a dictionary of `log_*` tensors whose first axis is the class axis (of length 1 where all classes share
-the kernel). Any differentiable `cross`, `gram` and `diag` make a kernel: gradients reach it through autograd, unless
-its `anchor` knows better.
+A kernel is a description: which function, and start values if the user gave any. The numbers that training moves are
+kept apart, in a dictionary of `log_*` tensors. Their first axis is the class axis; it has length 1 where all classes
+share the kernel.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,66 +25,75 @@ from cavity.numerics.linalg import sum_to
 Params = dict[str, Tensor]
 
 
-class Slopes(NamedTuple):
+class Blocks(NamedTuple):
+    """The covariances of a batch, k(Z, X) and k(x, x), and what their gradient needs besides."""
+
+    X: Float[Tensor, "B D"]
+    cross: Float[Tensor, "_ M B"]
+    diag: Float[Tensor, "_ B"]
+    saved: Any = None
+
+
+class KernelGradient(NamedTuple):
     """A gradient by the parameters of a kernel and by Z."""
 
     by_params: Params
     by_Z: Float[Tensor, "_ M D"]
 
 
-class Anchored(ABC):
-    """A kernel at fixed parameters and inducing points: k(Z, ·), made once and asked often."""
+class BoundKernel(ABC):
+    """A kernel at fixed parameters and inducing points; `gram` is k(Z, Z)."""
 
     gram: Float[Tensor, "_ M M"]
 
     @abstractmethod
-    def cross(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
-        """k(Z, X)."""
-
-    @abstractmethod
-    def diag(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ B"]:
-        """k(x, x)."""
+    def blocks(self, X: Float[Tensor, "B D"]) -> Blocks:
+        """Return k(Z, X) and k(x, x)."""
 
     @abstractmethod
     def pull_back(
         self,
-        X: Float[Tensor, "B D"],
+        blocks: Blocks,
         by_gram: Float[Tensor, "C M M"],
         by_cross: Float[Tensor, "C M B"],
         by_diag: Float[Tensor, "C B"],
-    ) -> Slopes:
-        """The gradient of whatever has these derivatives by the blocks at X, which `cross` and `diag` saw last.
+    ) -> KernelGradient:
+        """Apply the chain rule: from the derivatives by `gram` and by the blocks to those by parameters and Z.
 
-        The derivatives may be overwritten.
+        `by_gram` is symmetric. The derivatives may be overwritten.
         """
 
 
 class Kernel(ABC):
-    """A covariance function k(x, x')."""
+    """A covariance function k(x, x').
 
-    def anchor(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> Anchored:
-        """k(Z, ·), its entries for other points in `dtype`."""
-        return Traced(self, params, Z, dtype)
+    A kernel of your own defines `start`, `fitted`, and either `bind` (closed-form gradients) or `cross` and `diag`,
+    differentiable in torch: autograd then computes the gradients.
+    """
 
     @abstractmethod
     def start(self, n_classes: int, n_features: int, lengthscale: float) -> Params:
-        """Start values in log space; `lengthscale` where the user gave none."""
-
-    @abstractmethod
-    def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
-        """k(z, x) for every pair."""
-
-    @abstractmethod
-    def gram(self, params: Params, Z: Float[Tensor, "#C M D"]) -> Float[Tensor, "_ M M"]:
-        """k(z, z') for every pair of Z."""
-
-    @abstractmethod
-    def diag(self, params: Params, X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ B"]:
-        """k(x, x) for every row."""
+        """Return start values in log space; `lengthscale` is used where the user gave none."""
 
     @abstractmethod
     def fitted(self, params: Params) -> Kernel:
-        """The same kernel with the values of `params` as its start values."""
+        """Return the same kernel with the values of `params` as its start values."""
+
+    def bind(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
+        """Fix parameters and inducing points; k(Z, X) is computed in `dtype`."""
+        return _AutogradKernel(self, params, Z, dtype)
+
+    def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
+        """Return k(z, x) for every pair. Only the default `bind` calls it, and `gram` and `diag`."""
+        raise NotImplementedError
+
+    def gram(self, params: Params, Z: Float[Tensor, "#C M D"]) -> Float[Tensor, "_ M M"]:
+        """Return k(z, z') for every pair of Z."""
+        return self.cross(params, Z, Z)
+
+    def diag(self, params: Params, X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ B"]:
+        """Return k(x, x) for every row."""
+        raise NotImplementedError
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum((self, other))
@@ -94,54 +102,68 @@ class Kernel(ABC):
         return Product((self, other))
 
 
-class Traced(Anchored):
-    """Any differentiable kernel: autograd keeps the trace of its blocks, also where nothing else is traced."""
+class _AutogradKernel(BoundKernel):
+    """A kernel known only by its differentiable `cross`, `gram` and `diag`; works in `torch.inference_mode` too."""
 
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def __init__(self, kernel: Kernel, params: Params, Z: Tensor, dtype: torch.dtype) -> None:
         self._kernel, self._dtype = kernel, dtype
-        with _tracing():
-            self._params = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
-            self._Z = Z.detach().clone().requires_grad_()
-            self._gram = kernel.gram(self._params, self._Z)
+        self._params = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
+        self._Z = Z.detach().clone().requires_grad_()
+        self._gram = kernel.gram(self._params, self._Z)
         self.gram = self._gram.detach()
 
-    def cross(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
-        with _tracing():
-            params = {name: value.to(self._dtype) for name, value in self._params.items()}
-            cross = self._kernel.cross(params, self._Z.to(self._dtype), X[None].clone().to(self._dtype))
-            self._cross = cross.to(self._Z.dtype)
-        return self._cross.detach()
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def blocks(self, X: Float[Tensor, "B D"]) -> Blocks:
+        params = {name: value.to(self._dtype) for name, value in self._params.items()}
+        cross = self._kernel.cross(params, self._Z.to(self._dtype), X[None].clone().to(self._dtype)).to(self._Z.dtype)
+        diag = self._kernel.diag(self._params, X[None].clone().to(self._Z.dtype))
+        return Blocks(X, cross.detach(), diag.detach(), (cross, diag))
 
-    def diag(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ B"]:
-        with _tracing():
-            self._diag = self._kernel.diag(self._params, X[None].clone().to(self._Z.dtype))
-        return self._diag.detach()
-
-    def pull_back(self, X: Tensor, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> Slopes:
-        blocks, leaves = (self._gram, self._cross, self._diag), [*self._params.values(), self._Z]
-        adjoints = [sum_to(by, block.shape) for by, block in zip((by_gram, by_cross, by_diag), blocks, strict=True)]
-        with _tracing():
-            adjoints = [by.clone() for by in adjoints]
-            found = torch.autograd.grad(blocks, leaves, adjoints, allow_unused=True, materialize_grads=True)
-        return Slopes(dict(zip(self._params, found, strict=False)), found[-1])
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def pull_back(self, blocks: Blocks, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> KernelGradient:
+        traced, leaves = (self._gram, *blocks.saved), [*self._params.values(), self._Z]
+        by = [sum_to(by, x.shape).clone() for by, x in zip((by_gram, by_cross, by_diag), traced, strict=True)]
+        found = torch.autograd.grad(traced, leaves, by, retain_graph=True, allow_unused=True, materialize_grads=True)
+        return KernelGradient(dict(zip(self._params, found, strict=False)), found[-1])
 
 
-@contextmanager
-def _tracing() -> Iterator[None]:
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
+@dataclass(frozen=True, eq=False)
+class ScaledKernel(Kernel):
+    """A kernel with a variance and one length-scale per feature (ARD).
+
+    Args:
+        lengthscale: start value, a float or an array that broadcasts to (C, D); chosen from the data by default.
+        variance: start value, a float or an array that broadcasts to (C,); 1 by default.
+    """
+
+    lengthscale: ArrayLike | None = None
+    variance: ArrayLike | None = None
+
+    def start(self, n_classes: int, n_features: int, lengthscale: float) -> Params:
+        return {
+            "log_lengthscale": log_start("lengthscale", self.lengthscale, lengthscale, (n_classes, n_features)),
+            "log_variance": log_start("variance", self.variance, 1.0, (n_classes,)),
+        }
+
+    def fitted(self, params: Params) -> Kernel:
+        values = {name: torch.exp(params[f"log_{name}"]).cpu().numpy() for name in ("lengthscale", "variance")}
+        return replace(self, **values)
 
 
 def numbers(name: str, value: ArrayLike) -> NDArray[np.float64]:
-    """`value` as an array; an error that names it otherwise."""
+    """Return `value` as an array; raise a TypeError that names it if it holds anything but numbers."""
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name}={value!r} cannot be used; {name} must be a number or an array of numbers") from None
+        raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from None
 
 
 def log_start(name: str, value: ArrayLike | None, default: float, shape: tuple[int, ...]) -> Tensor:
-    """log of a positive start value of moderate size, broadcast to `shape`; an error that names it otherwise."""
+    """Return the log of a positive start value, broadcast to `shape`; raise an error that names it if it is invalid."""
     array = numbers(name, default if value is None else value)
     if not ((array >= 1.0 / LARGEST_PARAMETER) & (array <= LARGEST_PARAMETER)).all():
         least = 1.0 / LARGEST_PARAMETER
@@ -149,38 +171,33 @@ def log_start(name: str, value: ArrayLike | None, default: float, shape: tuple[i
     try:
         array = np.broadcast_to(array, shape)
     except ValueError:
-        raise ValueError(f"{name} has shape {array.shape}; a float or an array that fits {shape} is needed") from None
+        raise ValueError(f"{name} must be a float or broadcast to shape {shape}, got shape {array.shape}") from None
     return torch.log(torch.tensor(array, dtype=torch.float64))
 
 
 @dataclass(frozen=True, eq=False)
 class _Composite(Kernel):
-    """Several kernels combined entry by entry; parameter names carry the position of their kernel."""
+    """Several kernels combined entry by entry; the position of a kernel precedes the names of its parameters."""
 
     parts: tuple[Kernel, ...]
 
     @abstractmethod
-    def combine(self, blocks: list[Tensor]) -> Tensor:
-        """The entries of the whole from the entries of the parts."""
+    def combine(self, blocks: Sequence[Tensor]) -> Tensor:
+        """Return the entries of the whole from the entries of the parts."""
+
+    @abstractmethod
+    def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
+        """Return the derivative by the entries of part `i`, in fresh memory, from that by the whole."""
 
     def start(self, n_classes: int, n_features: int, lengthscale: float) -> Params:
         starts = [part.start(n_classes, n_features, lengthscale) for part in self.parts]
         return {f"{i}.{name}": value for i, start in enumerate(starts) for name, value in start.items()}
 
-    def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
-        return self._map(params, lambda part, own: part.cross(own, Z, X))
-
-    def gram(self, params: Params, Z: Float[Tensor, "#C M D"]) -> Float[Tensor, "_ M M"]:
-        return self._map(params, lambda part, own: part.gram(own, Z))
-
-    def diag(self, params: Params, X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ B"]:
-        return self._map(params, lambda part, own: part.diag(own, X))
-
     def fitted(self, params: Params) -> Kernel:
         return type(self)(tuple(part.fitted(own) for part, own in self._split(params)))
 
-    def _map(self, params: Params, block: Callable[[Kernel, Params], Tensor]) -> Tensor:
-        return self.combine([block(part, own) for part, own in self._split(params)])
+    def bind(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
+        return _BoundComposite(self, [part.bind(own, Z, dtype) for part, own in self._split(params)])
 
     def _split(self, params: Params) -> list[tuple[Kernel, Params]]:
         return [
@@ -189,14 +206,35 @@ class _Composite(Kernel):
         ]
 
 
+class _BoundComposite(BoundKernel):
+    def __init__(self, kernel: _Composite, parts: list[BoundKernel]) -> None:
+        self._kernel, self._parts = kernel, parts
+        self.gram = kernel.combine([part.gram for part in parts])
+
+    def blocks(self, X: Float[Tensor, "B D"]) -> Blocks:
+        of_parts = [part.blocks(X) for part in self._parts]
+        cross, diag = ([getattr(part, name) for part in of_parts] for name in ("cross", "diag"))
+        return Blocks(X, self._kernel.combine(cross), self._kernel.combine(diag), of_parts)
+
+    def pull_back(self, blocks: Blocks, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> KernelGradient:
+        own: list[Blocks] = blocks.saved
+        each = [part.gram for part in self._parts], [b.cross for b in own], [b.diag for b in own]
+        found = []
+        for i, part in enumerate(self._parts):
+            by = (self._kernel.by_part(by, x, i) for by, x in zip((by_gram, by_cross, by_diag), each, strict=True))
+            found.append(part.pull_back(own[i], *by))
+        by_params = {f"{i}.{name}": by for i, part in enumerate(found) for name, by in part.by_params.items()}
+        return KernelGradient(by_params, torch.stack([part.by_Z for part in found]).sum(0))
+
+
 class Sum(_Composite):
     """k₁ + k₂ + …, written `k1 + k2`."""
 
-    def combine(self, blocks: list[Tensor]) -> Tensor:
-        total = blocks[0]
-        for block in blocks[1:]:
-            total = total + block
-        return total
+    def combine(self, blocks: Sequence[Tensor]) -> Tensor:
+        return reduce(torch.add, blocks)
+
+    def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
+        return by.clone()
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
@@ -205,11 +243,11 @@ class Sum(_Composite):
 class Product(_Composite):
     """k₁ · k₂ · …, written `k1 * k2`."""
 
-    def combine(self, blocks: list[Tensor]) -> Tensor:
-        total = blocks[0]
-        for block in blocks[1:]:
-            total = total * block
-        return total
+    def combine(self, blocks: Sequence[Tensor]) -> Tensor:
+        return reduce(torch.mul, blocks)
+
+    def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
+        return reduce(torch.mul, (*blocks[:i], *blocks[i + 1 :]), by.clone())
 
     def __repr__(self) -> str:
         return " * ".join(f"({p!r})" if isinstance(p, Sum) else repr(p) for p in self.parts)

@@ -15,46 +15,46 @@ from torch import Tensor
 from cavity.numerics.linalg import sum_to
 
 
-class Points:
-    """Inducing points about their center.
+class SquaredDistances:
+    """Squared distances to inducing points.
 
     Args:
         Z: inducing points.
         precision: 1/ℓ² of every feature.
         dtype: of the products.
+
+    Attributes:
+        within: r² of every pair of inducing points, exactly 0 on the diagonal; the caller may overwrite it.
     """
 
     def __init__(self, Z: Float[Tensor, "_ M D"], precision: Float[Tensor, "_ D"], dtype: torch.dtype) -> None:
         self._center = Z.mean((0, 1))
-        centerd = Z - self._center
-        self._precision, self._dtype, self._Z = precision, dtype, centerd.to(dtype)
+        self._precision, self._dtype, self._Z = precision, dtype, (Z - self._center).to(dtype)
         self._scaled: Tensor | None = None
-
-    def within(self) -> Float[Tensor, "_ M M"]:
-        """r² of every pair of inducing points; exactly 0 on the diagonal."""
-        product = torch.matmul(self._of_scaled(), self._Z.mT)
+        product = torch.matmul(self._scaled_Z(), self._Z.mT)
         self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
-        r2 = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
-        r2.diagonal(dim1=-2, dim2=-1).zero_()
-        return r2
+        self.within: Float[Tensor, "_ M M"] = _difference(
+            product, self._squares[..., :, None], self._squares[..., None, :]
+        )
+        self.within.diagonal(dim1=-2, dim2=-1).zero_()
 
     def to(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
-        """r² of every inducing point with every row."""
-        X = self._moved(X)
+        """Return r² of every inducing point and every row."""
+        X = self._centered(X)
         squares = torch.matmul(self._precision, X.to(self._precision.dtype).square().mT).to(self._dtype)
-        scaled = self._of_scaled()
+        scaled = self._scaled_Z()
         product = torch.matmul(scaled.flatten(0, 1), X.mT).view(*scaled.shape[:2], len(X))
         return _difference(product, self._squares[..., :, None], squares[:, None, :])
 
     def gradient(
         self, X: Float[Tensor, "B D"], by_within: Float[Tensor, "C M M"], by_to: Float[Tensor, "C M B"]
     ) -> tuple[Float[Tensor, "_ M D"], Float[Tensor, "_ D"]]:
-        """The gradient by Z and by 1/ℓ², from that by the two r²; `by_within` is symmetric."""
-        X, Z = self._moved(X), self._Z
+        """Return the gradient by Z and by 1/ℓ², from that by `within` (symmetric) and by `to(X)`."""
+        X, Z = self._centered(X), self._Z
         by_within, by_to = by_within.to(self._dtype), by_to.to(self._dtype)
         C, M, B = by_to.shape
         pull = torch.matmul(by_to.reshape(C * M, B), X).view(C, M, -1)
-        scratch, self._scaled = self._of_scaled(), None  # fresh memory would cost more than the arithmetic
+        scratch, self._scaled = self._scaled_Z(), None  # new memory would take longer than the arithmetic
         moment = torch.mul(pull, Z, out=scratch).sum(-2)
         pull.baddbmm_(by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
         weight = by_to.sum(-1) + 2.0 * by_within.sum(-1)
@@ -64,19 +64,19 @@ class Points:
         by_Z = sum_to(pull.to(self._precision.dtype).mul_(2.0 * self._precision[:, None, :]), Z.shape)
         return by_Z, sum_to(by_precision.to(self._precision.dtype), self._precision.shape)
 
-    def _of_scaled(self) -> Float[Tensor, "_ M D"]:
-        """−2 Z/ℓ²."""
+    def _scaled_Z(self) -> Float[Tensor, "_ M D"]:
+        """Return −2 Z/ℓ², kept until `gradient` takes its memory."""
         if self._scaled is None:
             self._scaled = self._Z * (-2.0 * self._precision).to(self._dtype)[:, None, :]
         return self._scaled
 
-    def _moved(self, X: Tensor) -> Tensor:
+    def _centered(self, X: Tensor) -> Tensor:
         return (X - self._center.to(X.dtype)).to(self._dtype)
 
 
 def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
-    """a² + b² − 2ab from −2ab, in place; what overflows is as far away as can be."""
+    """a² + b² − 2ab from −2ab, in place; what overflows is infinitely far away."""
     r2 = product.add_(a2).add_(b2)
-    if r2.is_cuda or not math.isfinite(float(a2.sum() + b2.sum())):  # a CPU knows at no cost that nothing does
+    if r2.is_cuda or not math.isfinite(float(a2.sum() + b2.sum())):  # to ask a GPU would be to wait for it
         r2.nan_to_num_(nan=torch.inf, posinf=torch.inf)
     return r2.clamp_min_(0.0)

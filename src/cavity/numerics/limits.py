@@ -1,4 +1,4 @@
-"""Every small number of the library, scaled by the precision of the tensors it meets."""
+"""Every small number of the library, scaled by the precision of the tensors it is used with."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ LEAST_LENGTHSCALE = 1e-15  # chosen from the data: so is its inverse squared
 LARGEST_PARAMETER = 1e30  # of a kernel or noise, to start from; its inverse is the least. Finite in single precision
 
 
-def within_squares(x: Tensor) -> Tensor:
-    """`x`, kept where sums of squares are finite: what is further away is as far as can be."""
-    largest = torch.finfo(x.dtype).max ** 0.4
-    return x.clamp(-largest, largest)
+def largest_to_square(dtype: torch.dtype) -> float:
+    """Return a bound below which sums of squares stay finite in `dtype`."""
+    return float(torch.finfo(dtype).max ** 0.4)
 
 
 def tiny(x: Tensor) -> float:
-    """The least positive number that is safe to divide by."""
+    """Return the least positive number that is safe to divide by."""
     return 1e-100 if x.dtype == torch.float64 else 1e-30
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Relative size of a rounding error that has been through a factorization."""
+    """Return the relative size of a rounding error that has been through a factorization."""
     return float(torch.finfo(dtype).eps) ** 0.75
 
 
 def floor_positive(x: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x`, kept at or above a rounding error of `scale` in `dtype`: for variances that must not vanish."""
+    """Raise `x` to at least a rounding error of `scale` in `dtype`: for variances that must not vanish."""
     return torch.maximum(x, scale * rounding(dtype))
 
 
 def least_diagonal(dtype: torch.dtype) -> float:
-    """Least relative weight of noise plus jitter on the diagonal of k(Z, Z).
+    """Return the least relative weight of noise plus jitter on the diagonal of k(Z, Z).
 
     The gradient with respect to K multiplies rounding errors by 1/λ_min(K), so λ_min is kept well above them;
     a cross-covariance evaluated in single precision needs more.
@@ -41,5 +40,5 @@ def least_diagonal(dtype: torch.dtype) -> float:
 
 
 def proper(denominator: Tensor) -> Tensor:
-    """Where `1 − τh` leaves a proper cavity, with room for rounding."""
+    """Return where `1 − τh` leaves a proper cavity, with room for rounding."""
     return denominator > rounding(denominator.dtype)

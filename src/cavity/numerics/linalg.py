@@ -1,4 +1,4 @@
-"""Batched linear algebra: a Cholesky factor that always says what it did, triangular solves, distances."""
+"""Batched linear algebra: Cholesky factors with jitter where it is needed, triangular inverses, products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.numerics.limits import rounding, within_squares
+from cavity.numerics.limits import rounding
 
 JITTER_GROWTH = 10.0
 LARGEST_LEAF = 64  # rows of a triangular matrix that a GPU inverts by substitution
@@ -19,27 +19,27 @@ class FactorizationError(ArithmeticError):
     """A matrix could not be factorized: it holds NaN, or is far from positive definite."""
 
 
-def cholesky(A: Float[Tensor, "*C M M"]) -> tuple[Float[Tensor, "*C M M"], Float[Tensor, "*C"]]:
-    """Lower Cholesky factor of each matrix in `A`, and the jitter each one needed (mostly 0).
+def cholesky(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
+    """Return the lower Cholesky factor of each matrix in `A`; add jitter to the diagonal of those that fail.
 
-    Jitter grows tenfold, and only for the matrices that fail, starting from a rounding error of their mean
-    diagonal. A NaN is told from a matrix that is not positive definite: no jitter mends it.
+    Jitter starts from a rounding error of the mean diagonal and grows tenfold. A matrix with NaN or infinity raises a
+    `FactorizationError` at once: no jitter helps.
     """
     L, info = torch.linalg.cholesky_ex(A)
     diagonal = L.diagonal(dim1=-2, dim2=-1)
     if is_recording(A):
         diagonal.masked_fill_(info[..., None] != 0, torch.nan)
     elif info.any() or not math.isfinite(float(diagonal.sum())):
-        return _cholesky_with_jitter(A, L, info)
-    return L, A.new_zeros(A.shape[:-2])
+        return _cholesky_with_jitter(A, info)
+    return L
 
 
 def is_recording(x: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: nothing may wait for the device, so a failure shows as NaN."""
+    """Return whether a CUDA graph is being recorded: nothing may wait for the device, so a failure shows as NaN."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, Tensor]:
+def _cholesky_with_jitter(A: Tensor, info: Tensor) -> Tensor:
     if not torch.isfinite(A).all():
         raise FactorizationError("a covariance matrix holds NaN or infinity")
     scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -48,7 +48,7 @@ def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, T
         jitter = torch.where(info > 0, relative * scale, jitter)
         L, info = torch.linalg.cholesky_ex(A + torch.diag_embed(jitter[..., None].expand(A.shape[:-1])))
         if not info.any():
-            return L, jitter
+            return L
         relative *= JITTER_GROWTH
     raise FactorizationError(
         f"{int((info > 0).sum())} of {info.numel()} covariance matrices are not positive definite, "
@@ -57,14 +57,14 @@ def _cholesky_with_jitter(A: Tensor, L: Tensor, info: Tensor) -> tuple[Tensor, T
 
 
 def inverse_lower(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
-    """L⁻¹. A product with it is several times faster than a triangular solve, and as exact for a factor this well
-    conditioned (`limits.least_diagonal`).
+    """Return L⁻¹. A product with it is several times faster than a triangular solve, and as exact for a factor this
+    well conditioned (`limits.least_diagonal`).
     """
     return inverse_by_halves(L) if L.is_cuda else _inverse_by_substitution(L)
 
 
 def inverse_by_halves(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
-    """[A 0; B D]⁻¹ = [A⁻¹ 0; −D⁻¹BA⁻¹ D⁻¹], and so on: mostly products, so twice as fast on a GPU."""
+    """Apply [A 0; B D]⁻¹ = [A⁻¹ 0; −D⁻¹BA⁻¹ D⁻¹] recursively: mostly products, so twice as fast on a GPU."""
     M = L.shape[-1]
     if M <= LARGEST_LEAF:
         return _inverse_by_substitution(L)
@@ -81,44 +81,25 @@ def _inverse_by_substitution(L: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
 
 
-def columns_squared(A: Float[Tensor, "*C M B"]) -> Float[Tensor, "*C B"]:
-    """‖a‖² of every column. (torch.linalg.vector_norm along this axis takes six times as long on a CPU.)"""
-    return A.square().sum(-2)
-
-
 def times_vector(A: Float[Tensor, "*#C M N"], x: Float[Tensor, "*#C N"]) -> Float[Tensor, "*_ M"]:
-    """A x of every matrix. (As a batched product it takes twice as long on a CPU.)"""
+    """Return A x of every matrix. (As a batched product it takes twice as long on a CPU.)"""
     return (A * x[..., None, :]).sum(-1)
 
 
 def vector_times(x: Float[Tensor, "*#C M"], A: Float[Tensor, "*#C M N"]) -> Float[Tensor, "*_ N"]:
-    """xᵀA of every matrix."""
+    """Return xᵀA of every matrix."""
     return torch.matmul(x[..., None, :], A).squeeze(-2)
 
 
 def add_to_diagonal_(A: Float[Tensor, "*C M M"], x: Tensor | float) -> Float[Tensor, "*C M M"]:
-    """A with x added to its diagonals, in place."""
+    """Add x to the diagonals of A, in place."""
     A.diagonal(dim1=-2, dim2=-1).add_(x)
     return A
 
 
 def symmetrize(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
-    """(A + Aᵀ)/2."""
+    """Return (A + Aᵀ)/2."""
     return 0.5 * (A + A.mT)
-
-
-def squared_distances(Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
-    """‖z − x‖² of every pair, as one product.
-
-    Both are moved to the center of Z first: the distance is a difference of squares, and loses as many digits as
-    the points are far from the origin.
-    """
-    Z, X = within_squares(Z), within_squares(X)
-    center = Z.detach().mean(-2, keepdim=True)
-    Z, X = Z - center, X - center
-    cross = torch.matmul(Z, X.mT)
-    z2, x2 = Z.square().sum(-1)[..., :, None], X.square().sum(-1)[..., None, :]
-    return (z2 + x2 - 2.0 * cross).clamp_min(0.0)
 
 
 def sum_to(x: Tensor, shape: torch.Size) -> Tensor:

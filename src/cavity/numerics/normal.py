@@ -1,4 +1,4 @@
-"""The standard normal in log space: log Φ, the hazard φ/Φ and its slope, exact in both tails.
+"""The standard normal in log space: log Φ, its derivative φ/Φ (the hazard) and its curvature, exact in both tails.
 
 EP differentiates log Φ twice: (log Φ)' = r and r' = -r(r + z), with r = φ/Φ. Written out, r + z cancels for z << 0.
 """
@@ -19,33 +19,33 @@ FRACTION_BELOW = {torch.float64: -24.0, torch.float32: -6.0}
 
 
 def log_ndtr(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """log Φ(z), whose derivative is `hazard`; relative error below 1e-12 for every z up to 37 (there -6e-300)."""
+    """Return log Φ(z); relative error below 1e-12 for every z up to 37 (there -6e-300)."""
     return torch.special.log_ndtr(z)
 
 
 def hazard(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """r(z) = φ(z)/Φ(z), whose derivative is -`hazard_slope`; relative error below 1e-12 for every finite z up to 37.
+    """Return r(z) = φ(z)/Φ(z), the derivative of `log_ndtr`; relative error below 1e-12 for every finite z up to 37.
 
     erfcx carries the exponential, so neither tail under- or overflows before r does.
     """
     return SQRT_2_OVER_PI / torch.special.erfcx(-SQRT_HALF * z)
 
 
-def hazard_slope(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None = None) -> Float[Tensor, "..."]:
-    """-r'(z) = r(r + z), between 0 and 1; relative error below 1e-12 for every finite z up to 37.
+def log_ndtr_curvature(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None = None) -> Float[Tensor, "..."]:
+    """Return -(log Φ)''(z) = r(r + z), between 0 and 1; relative error below 1e-12 for every finite z up to 37.
 
-    Pass r = hazard(z) where it is known already: it is the costly part.
+    Pass r = hazard(z) if it is known already: it is the expensive part.
     """
     r = hazard(z) if r is None else r
     plain, is_low = r * (r + z), z < _fraction_below(z)
-    if not (z.is_cuda or is_low.any()):  # the rule; to ask a GPU would be to wait for it
+    if not (z.is_cuda or is_low.any()):  # usual; to ask a GPU would be to wait for it
         return plain
-    return torch.where(is_low, _slope_by_fraction(z), plain)
+    return torch.where(is_low, _curvature_by_fraction(z), plain)
 
 
-def _slope_by_fraction(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """r(r + z) from r + z = 1/(x + 2/(x + 3/(x + ...))), x = -z: nothing is subtracted."""
-    x = (-z).clamp(min=-_fraction_below(z))  # the other branch's z would divide by zero
+def _curvature_by_fraction(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return r(r + z) from r + z = 1/(x + 2/(x + 3/(x + ...))), x = -z: nothing is subtracted."""
+    x = (-z).clamp(min=-_fraction_below(z))  # z of the other branch would divide by zero
     one, level = x.new_ones(()), x
     for k in range(FRACTION_DEPTH, 1, -1):
         level = torch.addcdiv(x, one, level, value=k)  # x + k / level, in one pass over memory

@@ -21,13 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cavity.numerics.linalg import is_recording
-from cavity.numerics.normal import SQRT_HALF, hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import SQRT_HALF, hazard, log_ndtr, log_ndtr_curvature
 from cavity.numerics.tails import WINDOW, fold, laplace, laplace_by_table, narrowest, table_range, total
 
 SQRT_2PI = math.sqrt(2 * math.pi)
 LEVEL = 48.3  # F(start) = exp(-LEVEL) = Φ(-WINDOW)
 LEVEL_STEPS = 3
-STEP = 0.8  # a, as a share of the narrowest integrand at `start`
+STEP = 0.8  # a, relative to the narrowest integrand at `start`
 GROWTH = 20.0  # b; measured with STEP: raw sums right to 1e-13, at 40 to 50 nodes for ordinary rows
 RECORDED_NODES = 80  # of a recorded step: ordinary rows take 40 to 50
 MARGIN = 4.0  # steps left of `start`, for the relative accuracy of small p
@@ -37,9 +37,9 @@ BLOCK_PER_THREAD, BLOCK_ELSEWHERE = 2**16, 2**22
 
 
 def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: bool = True) -> Float[Tensor, "C N"]:
-    """log P(f_k is the largest), eq. (11), for independent f_k ~ N(mean_k, var_k); rows sum to one within 1e-12.
+    """Return log P(f_k is the largest), eq. (11), for independent f_k ~ N(mean_k, var_k); rows sum to one to 1e-12.
 
-    Without `tails` only p is right, to 1e-12, not the logarithm of those below: they may be -∞.
+    Without `tails` p is right to 1e-12, but the logarithm of a smaller p is not: it can be -∞.
     """
     raw = max_log_probs_raw(mean, var, tails)
     return raw - total(raw.exp()).log()
@@ -49,10 +49,10 @@ def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: 
 def max_log_probs_raw(
     mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: bool = True
 ) -> Float[Tensor, "C N"]:
-    """The same before normalization: the distance of raw.exp().sum(0) from one measures the quadrature.
+    """Return the same before normalization: the distance of raw.exp().sum(0) from one measures the quadrature.
 
     For float64: right to 1e-12 in p for all means and variances, to 1e-6 of p down to 1e-14, and to 4 % of log p below.
-    A row's result depends on its own numbers only, to the last bit, not on the rows beside it. No gradient.
+    The result of a row does not depend on other rows, to the last bit. No gradient.
     """
     sd = var.sqrt()
     if len(mean) < 3:
@@ -75,16 +75,16 @@ class Win(NamedTuple):
 
 @torch.no_grad()
 def win_probability(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], own: Bool[Tensor, "C N"]) -> Win:
-    """p_y of the one class of each row that `own` marks, and its derivatives; all right to 1e-12 of their scale.
+    """Return p_y of the class of each row that `own` marks, and its derivatives; right to 1e-12 of their scale.
 
-    On the nodes of `max_log_probs`, as many for all rows as the neediest has use for.
+    On the nodes of `max_log_probs`, as many for every row as the most demanding one needs.
     """
     sd = var.sqrt()
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
     mean = mean - mean.gather(0, pivot)
     grid = _grid(mean, sd)
     need = grid.stop.amax() + MARGIN + 2
-    if is_recording(need):  # no number can be asked for: NaN if these are too few
+    if is_recording(need):  # the device cannot be asked: NaN if these are too few
         nodes, need = RECORDED_NODES, torch.where(need <= RECORDED_NODES, 1.0, torch.nan)
         sd = sd * need
     else:
@@ -114,7 +114,7 @@ def _win(
 
 
 def _among_undecided(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
-    """log p on the nodes, -∞ for classes that end below where some other begins: where they are most, without them."""
+    """Integrate log p; -∞ for classes that end below where another begins, which are left out where they are most."""
     log_p = torch.full_like(mean, -torch.inf)
     undecided = mean + WINDOW * sd > (mean - WINDOW * sd).amax(0)
     for rows, count in _alike(undecided.sum(0).to(mean.dtype)):
@@ -128,7 +128,7 @@ def _among_undecided(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Fl
 
 
 def _first(marked: Bool[Tensor, "C N"], count: int) -> Int[Tensor, "K N"]:
-    """The first classes of each row that are marked, and others where they are fewer than `count`."""
+    """Return the first marked classes of each row, and others if fewer than `count` are marked."""
     rank = torch.arange(len(marked), 0, -1, device=marked.device)[:, None]
     return (marked * len(marked) + rank).topk(count, 0).indices
 
@@ -140,13 +140,13 @@ def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Te
         return log_ndtr((mean - mean.flip(0)) / torch.hypot(sd[0], sd[1]))
     grid = _grid(mean, sd)
     log_p = torch.empty_like(mean)
-    for rows, nodes in _row_blocks(grid):
+    for rows, nodes in _equal_blocks(grid.stop + MARGIN + 2, grid.active):
         log_p[:, rows] = _integrate(mean[:, rows], sd[:, rows], grid.take(rows), nodes).log()
     return log_p.masked_fill_(~grid.active, -torch.inf)
 
 
 def _set_tails(log_p: Float[Tensor, "C N"], mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> None:
-    """Laplace's method for classes too unlikely to be seen: by a table in rows where they are more than its nodes."""
+    """Apply Laplace's method to classes too unlikely for the nodes: by a table in rows where it has fewer nodes."""
     tail = log_p < LOG_TRUST
     low, high, need = table_range(mean, sd, tail)
     is_many = tail.sum(0) > need
@@ -176,14 +176,14 @@ def _grid(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> _Grid:
     z = (start - mean) / sd
     active = z < WINDOW
     unit, ratio = narrowest(sd, active)
-    curvature = 1 + total(hazard_slope(z) * ratio.square())  # of the narrowest class's integrand, per unit²
+    curvature = 1 + total(log_ndtr_curvature(z) * ratio.square())  # of the narrowest class's integrand, per unit²
     spacing = STEP * unit / curvature.sqrt()
     reach = (mean + WINDOW * sd).amax(0) - start
     return _Grid(start, spacing, GROWTH * torch.asinh(reach / (GROWTH * spacing)), active)
 
 
 def _start(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, " N"]:
-    """Where log F = -LEVEL: Newton on √(-log F), nearly linear, from the left, where one class alone reaches it."""
+    """Find where log F = -LEVEL: Newton on √(-log F), nearly linear, from the point that one class alone gives."""
     f = (mean - WINDOW * sd).amax(0)
     for _ in range(LEVEL_STEPS):
         z = (f - mean) / sd
@@ -192,18 +192,14 @@ def _start(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor
     return f
 
 
-def _row_blocks(grid: _Grid) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-    return _equal_blocks(grid.stop + MARGIN + 2, grid.active)
-
-
 def _equal_blocks(need: Float[Tensor, " N"], like: Bool[Tensor, "C _"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-    """Rows that take the same number of nodes, in blocks of bounded size."""
+    """Yield rows that take the same number of nodes, in blocks of bounded size."""
     for rows, nodes in _alike(need):
         yield from ((block, nodes) for block in rows.split(_block_size(like, nodes)))
 
 
 def _alike(need: Float[Tensor, " N"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:
-    """Rows with the same need of something, rounded up: four numbers to the octave."""
+    """Yield rows of equal need, rounded up to one of four numbers per octave."""
     quantum = torch.exp2(need.log2().floor() - 2).clamp(min=1)
     need = (need / quantum).ceil() * quantum
     for count in need.unique().int().tolist():
@@ -216,7 +212,7 @@ def _block_size(like: Bool[Tensor, "C N"], nodes: int) -> int:
 
 
 def _integrate(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int) -> Float[Tensor, "C N"]:
-    """Σ_nodes weight · F(f) · r_k(f)/σ_k. Not in log space, which costs twice the time: what underflows is a tail."""
+    """Return Σ_nodes weight · F(f) · r_k(f)/σ_k. Log space would take twice the time; what underflows is a tail."""
     z, weight, cdf = _at_nodes(mean, sd, grid, nodes)
     mass = weight * fold(cdf.transpose(0, 1), torch.mul)
     return total(z.square_().mul_(-0.5).exp_().div_(cdf).mul_(mass[:, None])) / (SQRT_2PI * sd)
@@ -225,9 +221,9 @@ def _integrate(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid
 def _at_nodes(
     mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int
 ) -> tuple[Float[Tensor, "K C N"], Float[Tensor, "K N"], Float[Tensor, "K C N"]]:
-    """z and Φ(z) of every class at every node, and the weights of the nodes."""
-    share = torch.linspace(0, 1, nodes, dtype=mean.dtype, device=mean.device)[:, None]
-    t = (share * (grid.stop + MARGIN) - MARGIN) / GROWTH
+    """Return z of every class at every node, the weights of the nodes, and Φ(z)."""
+    along = torch.linspace(0, 1, nodes, dtype=mean.dtype, device=mean.device)[:, None]
+    t = (along * (grid.stop + MARGIN) - MARGIN) / GROWTH
     weight = grid.spacing * (grid.stop + MARGIN) / (nodes - 1) * t.cosh()
     z = ((grid.start + grid.spacing * GROWTH * t.sinh())[:, None] - mean) / sd
     cdf = torch.erfc(-SQRT_HALF * z).mul_(0.5).clamp_(min=torch.finfo(z.dtype).tiny)  # no 0/0 left of start

@@ -1,7 +1,7 @@
 """log P(f_k is the largest) of a class k that is too unlikely for quadrature, by Laplace's method.
 
 The log integrand g(f) = -½((f - μ_k)/σ_k)² + Σ_{j≠k} log Φ((f - μ_j)/σ_j) is concave: its mode and its curvature there
-say how large p_k is. `laplace` finds them for one class after another, each at the cost of a sum over all classes.
+determine p_k. `laplace` finds them for one class after another, each at the cost of a sum over all classes.
 Where a row has many such classes `laplace_by_table` makes the sum over all j once, at nodes that serve every k: the
 cost of a row is then linear in the number of classes.
 """
@@ -14,22 +14,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cavity.numerics.normal import hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
 
 WINDOW = 9.5  # a class is decided beyond ± this many of its σ: Φ(-9.5) = 1e-21
 MODE_STEPS, MODE_TOLERANCE = 24, 1e-2  # mode to a share of the integrand's width: log p to its square
-BEYOND = 40.0  # where log Φ, hazard and slope are all zero
+BEYOND = 40.0  # where log Φ, hazard and curvature are all zero
 TABLE_STEP = 2.0  # of the narrowest σ; measured: log p of 1000 classes to 1e-3
 ROOT_STEPS = 5
 
 
 def total(x: Float[Tensor, "K *rest"]) -> Float[Tensor, "*rest"]:
-    """The sum over the first axis."""
+    """Sum over the first axis."""
     return fold(x, torch.add)
 
 
 def fold(x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "*rest"]:
-    """Reduce the first axis in an order of its own: that of torch.sum, so the last bits, hangs on the other axes."""
+    """Reduce the first axis in a fixed order; with torch.sum the last bits depend on the sizes of the other axes."""
     while len(x) > 1:
         half = len(x) // 2
         pairs = combine(x[:half], x[half : 2 * half])
@@ -40,17 +40,17 @@ def fold(x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor
 def narrowest(
     sd: Float[Tensor, "C N"], active: Bool[Tensor, "C N"]
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, "C N"]]:
-    """The least σ of the active classes, and its ratio to every σ: a unit of length in which 1/σ² does not overflow."""
+    """Return the least σ of the active classes, a unit in which 1/σ² does not overflow, and its ratio to every σ."""
     unit = torch.where(active, sd, torch.inf).amin(0)
     return unit, (unit / sd).clamp(max=1)
 
 
 def laplace(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """log p_k of an unlikely class, by Laplace's method at the mode of its integrand or by a bound, the larger.
+    """Return log p_k of an unlikely class: Laplace's method at the mode of its integrand, or a bound if it is larger.
 
-    The log integrand g is concave and g'' grows with f, so the part right of the mode is at least what Laplace says:
-    p is at least half of it. The bound is P(f_k > f) P(all others < f) ≤ p_k, true at any f. Where rounding has lost
-    the mode, Π_j P(f_k > f_j) ≤ p_k ≤ min_j P(f_k > f_j) holds on (Slepian on the left).
+    The log integrand g is concave and g'' grows with f, so the part right of the mode is at least Laplace's
+    estimate of it: p is at least half of the estimate. The bound is P(f_k > f) P(all others < f) ≤ p_k, true at any f.
+    If rounding has lost the mode, Π_j P(f_k > f_j) ≤ p_k ≤ min_j P(f_k > f_j) still holds (Slepian on the left).
     """
     own = torch.arange(len(mean), device=mean.device)[:, None] == k
     mean, own_sd = mean - mean.gather(0, k[None]), sd.gather(0, k[None])[0]
@@ -69,7 +69,7 @@ def _mode(
     own: Bool[Tensor, "C B"],
     own_sd: Float[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
-    """Where the others' pull to the right, Σ_{j≠k} r(z_j)/σ_j, balances the own pull back f/σ_k², with μ_k = 0.
+    """Find where the others' pull to the right, Σ_{j≠k} r(z_j)/σ_j, balances the own pull back f/σ_k², with μ_k = 0.
 
     Newton on the logarithm of their ratio as a function of log f, for r decays like a Gaussian right of a narrow class.
     The ratio falls at least like 1/f, so each f and the f that would balance its pull enclose the root.
@@ -93,7 +93,7 @@ def _mode(
 
 
 def _spring_mode(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, " B"]:
-    """The same with r(z) ≈ max(-z, 0) ≤ r(z), so left of the mode: linear between two means, exact after a sort."""
+    """Solve the same with r(z) ≈ max(-z, 0) ≤ r(z): left of the mode, linear between two means, exact after a sort."""
     precision = (sd.amin(0) / sd).square().clamp(min=torch.finfo(sd.dtype).tiny)
     own_precision = torch.where(own, precision, 0).sum(0)
     corner, order = mean.sort(0, descending=True)
@@ -107,17 +107,17 @@ def _spring_mode(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool
 def _barrier(
     z: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """A unit of length and, in it, the first derivative of Σ_{j≠k} log Φ(z_j) and the second, negated."""
+    """Return a unit of length and, in it, the first derivative of Σ_{j≠k} log Φ(z_j) and minus the second."""
     r = hazard(z)
-    slope = hazard_slope(z, r)
-    unit, ratio = narrowest(sd, own | (slope > torch.finfo(z.dtype).eps))
-    return unit, total(r * ratio), total(slope * ratio.square())
+    curvature = log_ndtr_curvature(z, r)
+    unit, ratio = narrowest(sd, own | (curvature > torch.finfo(z.dtype).eps))
+    return unit, total(r * ratio), total(curvature * ratio.square())
 
 
 def table_range(
     mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], tail: Bool[Tensor, "C N"]
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """Between what ends the modes of the classes in the tail lie, and how many nodes a table from end to end takes."""
+    """Return the interval that holds the modes of the classes in the tail, and how many nodes a table of it takes."""
     low, high = torch.where(tail, mean, torch.inf).amin(0), (mean + WINDOW * sd).amax(0)
     unit, _ = narrowest(sd, mean + WINDOW * sd > low)
     return low, high, (high - low) / (TABLE_STEP * unit) + 2
@@ -130,7 +130,7 @@ def laplace_by_table(
     high: Float[Tensor, " B"],
     nodes: int,
 ) -> Float[Tensor, "C B"]:
-    """log p of all classes, for those whose mode lies between `low` and `high`.
+    """Return log p of all classes; it holds for those whose mode lies between `low` and `high`.
 
     Around the mode the log integrand is a quintic, from its value and two derivatives at the nodes on both sides.
     """
@@ -143,12 +143,12 @@ def laplace_by_table(
 
 
 def _around_modes(z: Float[Tensor, "K C B"], step: Float[Tensor, "C B"]) -> tuple[list[Tensor], list[Tensor]]:
-    """z, and the log integrand with two derivatives in units of the step, at the nodes left and right of every mode.
+    """Return z and the log integrand with two derivatives, in steps, at the nodes left and right of every mode.
 
     Σ_{j≠k} is Σ_j less its k-th term.
     """
     r = hazard(z)
-    of_one = log_ndtr(z), r * step, -hazard_slope(z, r) * step.square()
+    of_one = log_ndtr(z), r * step, -log_ndtr_curvature(z, r) * step.square()
     of_others = (total(x.transpose(0, 1))[:, None] - x for x in of_one)
     own = -0.5 * z.square(), -z * step, -step.square()
     value, first, second = (a + b for a, b in zip(of_others, own, strict=True))
@@ -160,12 +160,12 @@ def _around_modes(z: Float[Tensor, "K C B"], step: Float[Tensor, "C B"]) -> tupl
 def _peak(
     value: Tensor, first: Tensor, second: Tensor, value_1: Tensor, first_1: Tensor, second_1: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the quintic with these values and derivatives at 0 and 1 is largest, how large, and -g'' there."""
+    """Return where the quintic with these values and derivatives at 0 and 1 is largest, its value, and -g'' there."""
     a, b, c = value_1 - value - first - 0.5 * second, first_1 - first - second, second_1 - second
     c3, c4, c5 = 10 * a - 4 * b + 0.5 * c, -15 * a + 7 * b - c, 6 * a - 3 * b + 0.5 * c
     s = (first / (first - first_1)).clamp(0, 1)
     for _ in range(ROOT_STEPS):
-        slope = first + s * (second + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
-        s = (s - slope / (second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))).clamp(0, 1)
+        derivative = first + s * (second + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
+        s = (s - derivative / (second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))).clamp(0, 1)
     peak = value + s * (first + s * (0.5 * second + s * (c3 + s * (c4 + s * c5))))
     return s, peak, -(second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))

@@ -21,7 +21,7 @@ from cavity.inference import Batch, RowSites
 from cavity.training.fixed_point import leaves, map_tensors
 from cavity.training.optimizers import Adam
 
-Slope = Callable[[Tensor, Any, Batch, Tensor], tuple[Any, Tensor, Tensor]]
+Evaluate = Callable[[Tensor, Any, Batch, Tensor], tuple[Any, Tensor, Tensor]]
 Work = Callable[[], None]
 WARM_UP = 2
 
@@ -60,14 +60,14 @@ class Replay:
     """Replays recorded steps on tensors with fixed addresses.
 
     Args:
-        slope: returns the new state, the objective and its gradient at θ; it must not wait for the device.
+        evaluate: returns the new state, the objective and its gradient at θ; it must not wait for the device.
         data: the rows; its draws are on the device.
         optimizer: moves θ.
         record: returns a function that repeats the recorded work; it can run the work while recording.
     """
 
-    def __init__(self, slope: Slope, data: Data, optimizer: Adam, record: Callable[[Work], Work]) -> None:
-        self._slope, self._data, self._optimizer, self._record = slope, data, optimizer, record
+    def __init__(self, evaluate: Evaluate, data: Data, optimizer: Adam, record: Callable[[Work], Work]) -> None:
+        self._evaluate, self._data, self._optimizer, self._record = evaluate, data, optimizer, record
         self._recorded: dict[int, tuple[Any, Work]] = {}
         self._is_loaded = False
 
@@ -114,7 +114,7 @@ class Replay:
         """Make one step in place; do nothing if it or a step before it failed."""
         theta, failed = self._theta, self._failed
         batch = self._data.batch(draw)
-        new, objective, gradient = self._slope(theta, self._state, batch, self._damping)
+        new, objective, gradient = self._evaluate(theta, self._state, batch, self._damping)
         failed.logical_or_(~torch.isfinite(objective + gradient.sum()))
         torch.where(failed, self._before, theta, out=self._before)
         self._optimizer.move_(theta, gradient, self._rate, failed)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cavity.inference.base import largest_entry
+from cavity.inference import RowSites
 from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
@@ -101,11 +101,28 @@ def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
-    sizes = workers.most(torch.stack([largest_entry(b) for _, b in pairs])).clamp_min(1.0)
+    sizes = workers.most(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
     scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
     mixed = torch.split(mixing.mix(x, gx, scale), [b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
     return map_tensors(lambda x: by_id.get(id(x), x), new)
+
+
+def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> float:
+    """Return the largest change of any entry of a state, relative to the largest entry of its tensor or to 1.
+
+    Sites that are held back are ignored: where batches change the sites in place, the sums of the sites tell.
+    """
+    old, new = (state._replace(held=None) if isinstance(state, RowSites) else state for state in (old, new))
+    pairs = zip(leaves(old), leaves(new), strict=True)
+    sizes = [_largest_entry(x) for a, b in pairs for x in (b - a, b)]
+    change, size = workers.most(torch.stack(sizes)).view(-1, 2).unbind(1)
+    return float((change / size.clamp_min(1.0)).max())
+
+
+def _largest_entry(x: Tensor) -> Tensor:
+    """Return the largest absolute value; 0 for an empty tensor."""
+    return x.abs().max() if x.numel() else x.new_zeros(())
 
 
 def leaves(state: Any) -> list[Tensor]:

@@ -9,23 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from torch import Tensor
 
 from cavity.data.training_data import Data
-from cavity.gp.prior import Posterior, Prior, Rows
+from cavity.gp.gaussian import Natural, Posterior
+from cavity.gp.prior import Conditional, Prior
 from cavity.inference import Batch, Method
 from cavity.numerics.linalg import FactorizationError
-from cavity.runtime.distributed import SINGLE_PROCESS
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training.checkpoint import Checkpointable
 from cavity.training.cuda_graphs import Recorder, Replay, settled
-from cavity.training.fixed_point import fixed_point, leaves
+from cavity.training.fixed_point import fixed_point, leaves, relative_change
 from cavity.training.history import Clock, Event, History, describe
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior, Q
 from cavity.training.plan import Callbacks, Plan, Trained, TrainingError
+from cavity.training.step import Inference
 
 MAX_FAILURES = 25  # in a row, before training is given up
 EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
@@ -76,9 +79,10 @@ class Trainer:
         plan: Plan,
         hyper_prior: HyperPrior,
         callbacks: Callbacks = NO_CALLBACKS,
+        workers: Workers = SINGLE_PROCESS,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
-        self.workers = method.workers
+        self.inference, self.workers = Inference(method, workers), workers
         self.history = History(callbacks.report)
         self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, callbacks.stop)
         self.last_good: tuple[Tensor, Any]  # the last θ and state that worked
@@ -155,23 +159,21 @@ class Trainer:
         prior = self._prior(theta)
         if self.plan.updates == "outer":
             state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
-        found = self.slope(theta, state, batch, self._damping(epoch) * self.scale, prior)
+        found = self.evaluate_unchecked(theta, state, batch, self._damping(epoch) * self.scale, prior)
         if not math.isfinite(float(found[1] + found[2].sum())):
             raise FactorizationError("the objective or its gradient is not finite")
         return found
 
-    def slope(
+    def evaluate_unchecked(
         self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
     ) -> tuple[Any, Tensor, Tensor]:
         """Do the same without checking for finite values; do not update a state that has converged."""
         prior = self._prior(theta) if prior is None else prior
-        rows = prior.rows(batch.X)
-        state = self._state(theta, state)
+        f, state, natural = prior.conditional(batch.X), self._state(theta, state), None
         if self.plan.updates != "outer":
-            state = self.method.update(prior, rows, state, batch, damping)
-        found = self.method.objective(prior, rows, state, batch, self.plan.updates == "inner-exact")
-        parts = prior.pull_back(rows, found.gradient) | ({} if found.by_q is None else {Q: found.by_q})
-        gradient, log_z = self.workers.sum(self.model.join(parts), found.log_z)
+            state, natural = self.inference.update(prior, f, state, batch, damping)
+        found = self.inference.objective(prior, f, state, batch, natural, self.plan.updates == "inner-exact")
+        log_z, gradient = self.inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
 
@@ -185,7 +187,7 @@ class Trainer:
     def _replay_steps(self, run: TrainingState, draws: list[Any], optimizer: Any) -> int:
         """Make recorded steps on these draws; return how many worked."""
         if self._replay is None:
-            self._replay = Replay(self.slope, self.data, optimizer, Recorder())
+            self._replay = Replay(self.evaluate_unchecked, self.data, optimizer, Recorder())
         rates = [optimizer.rate(self._progress(run.epoch, run.step + i)) for i in range(len(draws))]
         damping = self._damping(run.epoch)
         found = self._replay.run(run.theta, run.state, self.last_good[0], draws, rates, damping)
@@ -250,8 +252,8 @@ class Trainer:
         prior = self._prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
-        state = self.method.refresh(prior, self._state(theta, state), self._pass())
-        posterior, log_z = self.method.posterior(prior, state), self._log_z(prior, state)
+        state = self.inference.refresh(prior, self._state(theta, state), self._pass())
+        posterior, log_z = self.method.posterior(prior, state), self.inference.log_z(prior, state, self._pass())
         if not math.isfinite(log_z):
             raise FactorizationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
@@ -259,37 +261,33 @@ class Trainer:
     def _seen(self, theta: Tensor, state: Any) -> Posterior:
         prior, state = self._prior(theta), self._state(theta, state)
         if self.plan.batch_size is None:  # its steps need no sums of the sites, so they are not kept
-            state = self.method.refresh(prior, state, self._pass())
+            state = self.inference.refresh(prior, state, self._pass())
         return self.method.posterior(prior, state)
 
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
     ) -> Any:
         """Sweep at fixed hyper-parameters until q changes by less than the tolerance."""
-        rows = self._all_rows(prior)
+        f = prior.conditional(self.all_rows().X) if self.plan.batch_size is None else None
+        mixes = self.method.mixes and self.plan.batch_size is None
+        workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
+        natural: Natural | None = None
+
+        def sweep(state: Any) -> Any:
+            nonlocal natural  # a mixed state has another product of sites than the sweep before it gave
+            state, natural = self._sweep(prior, f, state, None if mixes else natural)
+            return state
+
         return fixed_point(
-            lambda state: self._sweep(prior, rows, state, self._damping(0)),
-            self.method.change,
-            state,
-            max_sweeps,
-            self.plan.sweep_tol,
-            self.method.mixes and self.plan.batch_size is None,
-            self.clock.is_over,
-            note,
-            self.workers
-            if self.method.keeps_rows
-            else SINGLE_PROCESS,  # what all workers have alike is no sum over them
-        )
+            sweep, partial(relative_change, workers=workers), state, max_sweeps, self.plan.sweep_tol, mixes,
+            self.clock.is_over, note, workers,
+        )  # fmt: skip
 
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
         """Return the state with its sums recomputed; in full-batch training every update does that itself."""
         if self.plan.batch_size is None:
             return state
-        return self.method.refresh(self._prior(theta), state, self._pass())
-
-    def _all_rows(self, prior: Prior) -> Rows | None:
-        """Return the blocks of all rows, computed once for many sweeps; None for mini-batches."""
-        return prior.rows(self.all_rows().X) if self.plan.batch_size is None else None
+        return self.inference.refresh(self._prior(theta), state, self._pass())
 
     def all_rows(self) -> Batch:
         """Return the only batch of full-batch training."""
@@ -302,11 +300,15 @@ class Trainer:
             size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
         return self.data.in_order(size)
 
-    def _sweep(self, prior: Prior, rows: Rows | None, state: Any, damping: float) -> Any:
+    def _sweep(
+        self, prior: Prior, f: Conditional | None, state: Any, natural: Natural | None
+    ) -> tuple[Any, Natural | None]:
+        """Update the sites of all rows once, batch by batch; `f` is given if there is one batch."""
+        damping = self._damping(0) * self.scale
         for batch in self.data.in_order(self.plan.batch_size):
-            of_batch = prior.rows(batch.X) if rows is None else rows
-            state = self.method.update(prior, of_batch, state, batch, damping * self.scale)
-        return state
+            of_batch = prior.conditional(batch.X) if f is None else f
+            state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
+        return state, natural
 
     def _state(self, theta: Tensor, state: Any) -> Any:
         """Return the state, which is a part of θ if q is learned by the optimizer."""
@@ -329,16 +331,6 @@ class Trainer:
 
     def _damping(self, epoch: int) -> float:
         return max(self.plan.damping * self.plan.damping_decay**epoch, min(self.plan.damping_floor, self.plan.damping))
-
-    def _log_z(self, prior: Prior, state: Any) -> float:
-        """log Z_q of all rows, batch by batch: each estimate counts by its share of the rows."""
-        total = 0.0
-        for batch in self._pass():
-            found = self.method.objective(prior, prior.rows(batch.X), state, batch, False)
-            total += float(found.log_z) / batch.scale
-        return float(self.workers.sum(prior.Z.new_tensor(total))[0])
-
-    # --- History, watch and checkpoints ---
 
     def note(self, epoch: int, objective: float | None, rate: float, event: Event | None = None, **fields: Any) -> None:
         """Add a record to the history; the objective is None if it was not evaluated."""

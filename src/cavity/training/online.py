@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.data import ArrayData
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.inference import SEP, Batch
 from cavity.inference.base import factor_counts
 from cavity.inference.sep import SEPState
@@ -17,6 +17,7 @@ from cavity.numerics.linalg import FactorizationError
 from cavity.training.history import Event, Record
 from cavity.training.optimizers import Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior
+from cavity.training.step import Inference
 
 
 def tie_sites(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
@@ -44,6 +45,7 @@ class OnlineTrainer:
         self.theta, self.state, self.weight_seen = theta, state, weight_seen
         self.log_z = 0.0
         self._method = SEP()
+        self._inference = Inference(self._method)
 
     def absorb(self, data: ArrayData, batch_size: int) -> Record:
         """Learn from new rows; return a record for the history."""
@@ -68,13 +70,14 @@ class OnlineTrainer:
 
     def _learn(self, batch: Batch) -> None:
         prior = self.model.prior(self.theta)
-        rows = prior.rows(batch.X)
-        self.state = self._method.absorb(prior, rows, self.state, batch)
-        found = self._method.objective(prior, rows, self.state, batch)
+        f = prior.conditional(batch.X)
+        self.state = self._method.absorb(prior, f, self.state, batch)
+        found = self._inference.objective(prior, f, self.state, batch)
         self.log_z = float(found.log_z)
         if not len(self.theta):
             return
-        gradient = self.hyper_prior.add_gradient(self.theta, self.model.join(prior.pull_back(rows, found.gradient)))
+        _, gradient = self._inference.gradient(self.model, prior, f, found)
+        gradient = self.hyper_prior.add_gradient(self.theta, gradient)
         moved = self.optimizer.step(self.theta, gradient, 0.0)
         self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far
         if not torch.isfinite(moved).all():

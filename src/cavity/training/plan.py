@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.training.checkpoint import Checkpointer
 from cavity.training.history import History, Record, Stop, Watch
 

@@ -14,7 +14,8 @@ from cavity.export import model as export
 from cavity.export import to_onnx, write_onnx
 from cavity.fitting.encoding import Standard, Unscaled, fit_scaler
 from cavity.gp import probabilities as predict
-from cavity.gp.prior import Posterior, Prior, Whitened
+from cavity.gp.gaussian import Posterior, Whitened
+from cavity.gp.prior import Prior
 from cavity.kernels import RBF, Linear
 from cavity.numerics.limits import rounding
 
@@ -101,8 +102,8 @@ def test_variances_have_the_same_floor():
     Z = posterior.prior.Z[:1, :1].expand(3, 6, D).clone()
     prior = Prior(RBF(), posterior.prior.params, torch.full((3,), -40.0, dtype=torch.float64), Z, 3, torch.float32)
     q = Whitened(1e-4 * posterior.whitened.R_inverse, 1e-3 * posterior.whitened.m)
-    rows = prior.rows(Z[0], exact=True)
-    assert torch.equal(rows.s, rounding(torch.float32) * rows.kappa)
+    rows = prior.conditional(Z[0], in_double=True)
+    assert torch.equal(rows.s, rounding(torch.float32) * (rows.blocks.diag + prior.noise[:, None]))
     p = probabilities(to_onnx(Posterior(prior, q), Unscaled(), np.arange(3)), Z[0].numpy())
     np.testing.assert_allclose(p, expected(Posterior(prior, q), Z[0].numpy(), Unscaled()), rtol=0, atol=1e-9)
 

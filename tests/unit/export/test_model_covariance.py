@@ -37,12 +37,12 @@ def test_blocks_agree_with_the_library(run, name, shared):
     """Also with every optimization: some make a float32 of a lone number."""
     kernel, (n_classes, n_sets) = KERNELS[name], shared
     params, Z, X = setting(kernel, n_classes, n_sets)
-    anchored = kernel.anchor(params, torch.from_numpy(Z), torch.float64)
+    blocks = kernel.bind(params, torch.from_numpy(Z), torch.float64).blocks(torch.from_numpy(X))
     cross, diag = run(lambda X: _through_products(covariance(kernel, params, KernelInputs(X, Z))), X)
-    scale = anchored.diag(torch.from_numpy(X)).abs().amax().item()
+    scale = blocks.diag.abs().amax().item()
     rough = 1e-7 if "Matern12" in str(kernel) else 1e-13  # a root of what is zero but for rounding
-    np.testing.assert_allclose(cross, anchored.cross(torch.from_numpy(X)), rtol=1e-12, atol=rough * max(1.0, scale))
-    np.testing.assert_allclose(diag, np.broadcast_to(anchored.diag(torch.from_numpy(X)), diag.shape), rtol=1e-13)
+    np.testing.assert_allclose(cross, blocks.cross, rtol=1e-12, atol=rough * max(1.0, scale))
+    np.testing.assert_allclose(diag, np.broadcast_to(blocks.diag, diag.shape), rtol=1e-13)
 
 
 def _through_products(found):
@@ -64,7 +64,7 @@ def test_a_kernel_of_ones_own_is_refused():
     """A subclass may compute anything."""
 
     class Wavy(RBF):
-        def shape(self, r2):
+        def correlation(self, r2):
             return torch.cos(r2)
 
     kernel = Linear() + Wavy()

@@ -17,7 +17,7 @@ from cavity import GPClassifier
 from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
 from cavity.fitting.encoding import Standard, Unscaled
-from cavity.gp.prior import Whitened
+from cavity.gp.gaussian import Whitened
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from tests.models import X_NEW, log_p, model, posterior, quantile, run, said
 

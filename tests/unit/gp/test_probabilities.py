@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cavity.gp import probabilities as predict
-from cavity.gp.prior import Posterior
+from cavity.gp.gaussian import Posterior
 from cavity.inference import EP, VI, PlainVI
 from cavity.inference.vi import EPSILON
 from tests.live import Live
-from tests.problems import converge, random_problem
+from tests.problems import converge, random_problem, refresh
 from tests.reference import oracle
 
 PROBLEM = random_problem(seed=5, n_rows=18)
@@ -26,7 +26,7 @@ def posterior(problem):
 
 def converged(problem, prior):
     state = converge(EP(), prior, problem.data(), tol=1e-8)
-    return EP().refresh(prior, state, problem.data().in_order(None))
+    return refresh(EP(), prior, state, problem.data().in_order(None))
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ from cavity.gp.sites import (
     both,
     cavity,
     collect,
-    factors,
+    damped,
+    live_weight,
     log_cavity_ratio,
     log_site_scale,
     new_site,
     opposed,
-    refine,
     tilted,
     totals,
-    under,
 )
+from cavity.numerics.normal import hazard, log_ndtr
 
 N_CLASSES, N_ROWS = 3, 5
 
@@ -72,9 +72,18 @@ def test_collect_against_loops(own):
     np.testing.assert_allclose(collect(torch.stack([from_own, from_other]), own), expected, rtol=1e-15)
 
 
+def stacked(own_cavity, other_cavity):
+    return Cavity(*(torch.stack(x) for x in zip(own_cavity, other_cavity, strict=True)))
+
+
 def of_pair(own_cavity, other_cavity, s_own, s_other):
-    """The tilted distribution of a factor: f_y − f_j has the difference of the means, and all the variance."""
-    return tilted(own_cavity.mean - other_cavity.mean, s_own + own_cavity.var + s_other + other_cavity.var)
+    """The tilted distribution of one factor."""
+    return tilted(stacked(own_cavity, other_cavity), torch.stack([s_own, s_other]))
+
+
+def halves(site):
+    """Of class y, and of class j."""
+    return [Site(*half) for half in zip(*site, strict=True)]
 
 
 # --- Cavity ---
@@ -96,8 +105,9 @@ def test_an_improper_cavity_is_marked_and_finite(precision):
     found = cavity(scalar(0.3), scalar(1.0), Site(scalar(precision), scalar(0.5)))
     assert found.d < 0
     assert all(torch.isfinite(x).all() for x in found)
-    t = of_pair(found, Cavity(scalar(0.1), scalar(0.5), scalar(1.0)), scalar(0.2), scalar(0.2))
-    site = new_site(t.omega, t.by_mean, found)
+    other = Cavity(scalar(0.1), scalar(0.5), scalar(1.0))
+    t = of_pair(found, other, scalar(0.2), scalar(0.2))
+    site = new_site(t, stacked(found, other))
     assert all(torch.isfinite(x).all() for x in (*t, t.log_z, t.by_var, *site))
 
 
@@ -148,8 +158,8 @@ def test_new_sites_give_q_the_moments_of_the_tilted_distribution(factor):
     own_mean, own_var, other_mean, other_var, s_own, s_other = (scalar(x) for x in factor)
     own, other = Cavity(own_mean, own_var, scalar(1.0)), Cavity(other_mean, other_var, scalar(1.0))
     t = of_pair(own, other, s_own, s_other)
-    for expected, at, slope in zip(tilted_by_grid(*factor), (own, other), (t.by_mean, -t.by_mean), strict=True):
-        site = new_site(t.omega, slope, at)
+    sites = halves(new_site(t, stacked(own, other)))
+    for expected, at, site in zip(tilted_by_grid(*factor), (own, other), sites, strict=True):
         var = 1 / (1 / at.var + site.precision)
         mean = var * (at.mean / at.var + site.precision_mean)
         found = [float(x) for x in (t.log_z, mean, var)]
@@ -179,17 +189,18 @@ def test_a_certain_factor_far_in_either_tail_stays_finite():
     for difference in (-1e8, -1e3, 1e3, 1e8):
         own, other = Cavity(scalar(difference), scalar(1.0), scalar(1.0)), Cavity(scalar(0.0), scalar(1.0), scalar(1.0))
         t = of_pair(own, other, scalar(0.1), scalar(0.1))
-        for at, slope in ((own, t.by_mean), (other, -t.by_mean)):
-            assert all(torch.isfinite(x).all() for x in (*t, t.log_z, t.by_var, *new_site(t.omega, slope, at)))
+        assert all(torch.isfinite(x).all() for x in (*t, t.log_z, t.by_var, *new_site(t, stacked(own, other))))
 
 
-def test_under_is_the_tilted_distribution_of_both_cavities():
+def test_the_difference_of_both_classes_has_all_their_variance():
     shape = 2, N_CLASSES, N_ROWS
     at = Cavity(random(*shape), random(*shape, seed=1, low=0.1), torch.ones(shape).double())
     s = random(*shape, seed=2, low=0.05, high=0.3)
-    expected = of_pair(*(Cavity(*half) for half in zip(*at, strict=True)), *s)
-    for x, y in zip(under(at, s), expected, strict=True):
-        torch.testing.assert_close(x, y, rtol=1e-13, atol=0)
+    found, b = tilted(at, s), at.var[0] + s[0] + at.var[1] + s[1]
+    z = (at.mean[0] - at.mean[1]) / b.sqrt()
+    torch.testing.assert_close(found.z, z, rtol=1e-13, atol=0)
+    torch.testing.assert_close(found.log_z, log_ndtr(z), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.by_mean, hazard(z) / b.sqrt(), rtol=1e-12, atol=0)
 
 
 # --- All factors of a batch ---
@@ -217,60 +228,65 @@ def of_factor(batch, i, j):
     return cavities, (at(s, y), at(s, j)), (first, second)
 
 
+def under_q(batch):
+    """What the factors of a batch see of q, their cavities, tilted moments, and weights."""
+    mean, var, s, sites, own, weight = batch
+    mean, var, s = both(own, mean, var, s)
+    cavities = cavity(mean, var, sites)
+    return mean, var, cavities, tilted(cavities, s), live_weight(cavities, weight)
+
+
+def refine(batch, damping):
+    """New sites of all factors, damped."""
+    _, _, cavities, moments, weight = under_q(batch)
+    return damped(batch[3], new_site(moments, cavities), damping, weight > 0)
+
+
 def pairs(own):
     return [(i, j) for i in range(N_ROWS) for j in range(N_CLASSES) if not own[j, i]]
 
 
 def test_factors_against_one_at_a_time(own):
     batch = a_batch(own)
-    f = factors(*batch)
+    _, _, cavities, moments, _ = under_q(batch)
     for i, j in pairs(own):
         (first, second), s, _ = of_factor(batch, i, j)
         t = of_pair(first, second, *s)
         expected = *first, *second, *t, t.log_z, t.by_var
-        cavities = [x[half] for half in range(2) for x in f.cavity]
-        found = [x[j, i] for x in (*cavities, *f.tilted, f.tilted.log_z, f.tilted.by_var)]
+        of_cavities = [x[half] for half in range(2) for x in cavities]
+        found = [x[j, i] for x in (*of_cavities, *moments, moments.log_z, moments.by_var)]
         np.testing.assert_allclose(found, [float(x) for x in expected], rtol=1e-13)
-
-
-def test_factors_hold_the_moments_of_q_and_the_sites_they_were_made_of(own):
-    mean, var, _, sites, _, _ = batch = a_batch(own)
-    f = factors(*batch)
-    assert f.sites is sites
-    for i, j in pairs(own):
-        y = int(own[:, i].nonzero())
-        assert [*f.mean[:, j, i], *f.var[:, j, i]] == [mean[y, i], mean[j, i], var[y, i], var[j, i]]
 
 
 def test_a_factor_without_a_proper_cavity_has_no_weight(own):
     """On either class; the others keep theirs."""
     mean, var, s, sites, _, weight = a_batch(own)
     sites.precision[0, 1, 0], sites.precision[1, 2, 1] = 50.0, 50.0
-    f = factors(mean, var, s, sites, own, 3.0 * weight)
+    _, _, cavities, _, found = under_q((mean, var, s, sites, own, 3.0 * weight))
     expected = 3.0 * weight
     expected[1, 0] = expected[2, 1] = 0.0
     assert weight[1, 0] == weight[2, 1] == 1
-    torch.testing.assert_close(f.weight, expected)
-    assert f.cavity.d[0, 1, 0] < 0
-    assert f.cavity.d[1, 2, 1] < 0
+    torch.testing.assert_close(found, expected)
+    assert cavities.d[0, 1, 0] < 0
+    assert cavities.d[1, 2, 1] < 0
 
 
 @pytest.mark.parametrize("damping", [0.3, 1.0])
-def test_refine_against_one_at_a_time(own, damping):
+def test_damped_new_sites_against_one_at_a_time(own, damping):
     batch = a_batch(own)
-    found = refine(factors(*batch), damping)
+    found = refine(batch, damping)
     for i, j in pairs(own):
         cavities, s, old = of_factor(batch, i, j)
         t = of_pair(*cavities, *s)
-        for half, (before, at, slope) in enumerate(zip(old, cavities, (t.by_mean, -t.by_mean), strict=True)):
-            for x, o, n in zip(found, before, new_site(t.omega, slope, at), strict=True):
+        for half, (before, new) in enumerate(zip(old, halves(new_site(t, stacked(*cavities))), strict=True)):
+            for x, o, n in zip(found, before, new, strict=True):
                 assert float(x[half, j, i]) == pytest.approx(float(damping * n + (1 - damping) * o), rel=1e-12)
 
 
-def test_refine_leaves_dead_factors_alone(own):
+def test_damping_leaves_dead_factors_alone(own):
     mean, var, s, sites, _, weight = a_batch(own)
     weight[1, 0] = 0.0
-    for before, after in zip(sites, refine(factors(mean, var, s, sites, own, weight), 0.7), strict=True):
+    for before, after in zip(sites, refine((mean, var, s, sites, own, weight), 0.7), strict=True):
         for old, new in zip(before, after, strict=True):  # own, other
             assert torch.equal(old[weight == 0], new[weight == 0])
             assert (old != new)[weight > 0].all()
@@ -280,7 +296,8 @@ def test_log_site_scale_against_one_at_a_time(own):
     """log Z_ij + g(cavity) − g(q) of both classes (eq. 9), each g in one dimension."""
     batch = a_batch(own)
     mean, var, *_ = batch
-    found = log_site_scale(factors(*batch))
+    of_q, of_q_var, at_all, moments, _ = under_q(batch)
+    found = log_site_scale(of_q, of_q_var, batch[3], at_all, moments)
     for i, j in pairs(own):
         cavities, s, _ = of_factor(batch, i, j)
         expected = of_pair(*cavities, *s).log_z

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
-from cavity.kernels.base import Traced
+from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from tests.autograd_kernels import ByAutograd
 
 N_CLASSES, N_FEATURES = 3, 2
 LENGTHSCALE = np.array([[0.7, 1.3], [1.1, 0.4], [2.0, 0.9]])
@@ -82,6 +82,10 @@ def shared(make):
     return kernel, kernel.start(1, N_FEATURES, 1.0)
 
 
+def bound(kernel, params, Z, dtype=torch.float64):
+    return kernel.bind(params, Z, dtype)
+
+
 def points(n_classes, n_points, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((n_classes, n_points, N_FEATURES)))
 
@@ -95,7 +99,7 @@ def test_entries_follow_the_formula(case, build, z_axis):
     make, entry = case
     kernel, params = build(make)
     Z, X = points(z_axis, 4), points(1, 5, seed=1)
-    found = kernel.cross(params, Z, X)
+    found = bound(kernel, params, Z).blocks(X[0]).cross
     n_classes = max(z_axis, N_CLASSES if build is per_class else 1)
     assert found.shape == (n_classes, 4, 5)
     for k in range(n_classes):
@@ -107,7 +111,7 @@ def test_entries_follow_the_formula(case, build, z_axis):
 @pytest.mark.parametrize("build", [per_class, shared])
 def test_gram_is_symmetric_and_positive_semi_definite(case, build):
     kernel, params = build(case[0])
-    gram = kernel.gram(params, points(N_CLASSES, 12))
+    gram = bound(kernel, params, points(N_CLASSES, 12)).gram
     assert gram.shape == (N_CLASSES, 12, 12)
     torch.testing.assert_close(gram, gram.mT, rtol=1e-14, atol=1e-14)
     eigenvalues = torch.linalg.eigvalsh(gram)
@@ -118,11 +122,12 @@ def test_gram_is_symmetric_and_positive_semi_definite(case, build):
 def test_gram_diagonal_and_cross_agree(case, build):
     kernel, params = build(case[0])
     Z = points(N_CLASSES, 6)
-    gram = kernel.gram(params, Z)
-    # r is the root of a difference of squares, so √eps is what Matérn 1/2 can show of it between equal points
-    torch.testing.assert_close(gram, kernel.cross(params, Z, Z), rtol=1e-7, atol=1e-12)
-    diagonal = kernel.diag(params, Z).expand(N_CLASSES, -1)
-    torch.testing.assert_close(gram.diagonal(dim1=-2, dim2=-1), diagonal, rtol=1e-14, atol=1e-14)
+    made = bound(kernel, params, Z)
+    for k, gram in enumerate(made.gram):
+        _, cross, diag, _ = made.blocks(Z[k])
+        # r is the root of a difference of squares, so √eps is what Matérn 1/2 can show of it between equal points
+        torch.testing.assert_close(gram, cross[k], rtol=1e-7, atol=1e-12)
+        torch.testing.assert_close(gram.diagonal(), diag.expand(N_CLASSES, -1)[k], rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
@@ -130,7 +135,7 @@ def test_a_point_is_at_no_distance_from_itself(kernel):
     """Whatever rounding the product of many features makes: the diagonal of the gram matrix is the variance."""
     Z = 100.0 * torch.from_numpy(np.random.default_rng(0).standard_normal((2, 40, 7)))
     params = kernel(0.3, 2.0).start(2, 7, 1.0)
-    diagonal = kernel().gram(params, Z).diagonal(dim1=-2, dim2=-1)
+    diagonal = bound(kernel(), params, Z).gram.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(diagonal, torch.full_like(diagonal, 2.0), rtol=1e-15, atol=0)
 
 
@@ -138,45 +143,73 @@ def test_one_shared_class_equals_equal_classes(case):
     kernel, params = shared(case[0])
     repeated = {name: value.expand(N_CLASSES, *value.shape[1:]) for name, value in params.items()}
     Z, X = points(N_CLASSES, 4), points(1, 5, seed=1)
-    torch.testing.assert_close(kernel.cross(params, Z, X), kernel.cross(repeated, Z, X), rtol=1e-15, atol=0)
-    torch.testing.assert_close(kernel.gram(params, Z), kernel.gram(repeated, Z), rtol=1e-15, atol=0)
-    one = kernel.diag(params, X).expand(N_CLASSES, -1)
-    torch.testing.assert_close(one, kernel.diag(repeated, X), rtol=1e-15, atol=0)
+    one, many = (bound(kernel, p, Z) for p in (params, repeated))
+    torch.testing.assert_close(one.gram, many.gram, rtol=1e-15, atol=0)
+    _, cross, diag, _ = many.blocks(X[0])
+    torch.testing.assert_close(one.blocks(X[0]).cross, cross, rtol=1e-15, atol=0)
+    torch.testing.assert_close(one.blocks(X[0]).diag.expand(N_CLASSES, -1), diag, rtol=1e-15, atol=0)
 
 
-def test_single_precision_stays_single_and_close(case):
+def test_single_precision_is_single_and_close(case):
+    """Of the cross-covariance alone; what it is computed in does not show in its dtype."""
     kernel, params = per_class(case[0])
     Z, X = points(N_CLASSES, 4), points(1, 5, seed=1)
-    single = kernel.cross({name: value.float() for name, value in params.items()}, Z.float(), X.float())
-    assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), kernel.cross(params, Z, X), rtol=1e-5, atol=1e-5)
+    single, double = bound(kernel, params, Z, torch.float32), bound(kernel, params, Z)
+    found, expected = single.blocks(X[0].float()).cross, double.blocks(X[0]).cross
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    if not isinstance(kernel, Constant):
+        assert (found - expected).abs().max() > 1e-9
 
 
 # --- Gradients ---
 
 
+def adjoints(n_classes, M, B, seed=0):
+    """Derivatives by the three blocks; that by the gram matrix is symmetric."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (n_classes, M, M), (n_classes, M, B), (n_classes, B)
+    gram, cross, diag = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return gram + gram.mT, cross, diag
+
+
+def pulled_back(made, X, by):
+    return made.pull_back(made.blocks(X), *(x.clone() for x in by))
+
+
 def test_gradients_agree_with_finite_differences(case):
     kernel, params = per_class(case[0])
-    names, Z, X = list(params), points(N_CLASSES, 3), points(1, 2, seed=1)
+    Z, X, by = points(N_CLASSES, 3), points(1, 2, seed=1)[0], adjoints(N_CLASSES, 3, 2)
+    found = pulled_back(bound(kernel, params, Z), X, by)
 
-    def blocks(Z, X, *values):
-        own = dict(zip(names, values, strict=True))
-        return kernel.cross(own, Z, X), kernel.gram(own, Z), kernel.diag(own, X)
+    def total(params, Z):
+        made = bound(kernel, params, Z)
+        _, cross, diag, _ = made.blocks(X)
+        return float(sum((a * b).sum() for a, b in zip(by, (made.gram, cross, diag), strict=True)))
 
-    inputs = [x.clone().requires_grad_() for x in (Z, X, *params.values())]
-    assert torch.autograd.gradcheck(blocks, inputs, rtol=1e-6, atol=1e-8)
+    def difference(f, size=1e-4):
+        return (8 * (f(size) - f(-size)) - (f(2 * size) - f(-2 * size))) / (12 * size)
+
+    for name, value in params.items():
+        move = torch.randn(value.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        expected = difference(lambda e, n=name, v=value, d=move: total(params | {n: v + e * d}, Z))
+        assert float((found.by_params[name] * move).sum()) == pytest.approx(expected, rel=1e-7, abs=1e-8), name
+    move = torch.randn(Z.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    assert float((found.by_Z * move).sum()) == pytest.approx(
+        difference(lambda e: total(params, Z + e * move)), rel=1e-7, abs=1e-8
+    )
 
 
 def test_coincident_points_have_finite_gradients(case):
     """Two equal inducing points, and rows equal to inducing points: r = 0, where √ has no slope."""
     kernel, params = per_class(case[0])
-    Z = points(N_CLASSES, 4).index_select(1, torch.tensor([0, 1, 2, 2])).requires_grad_()
-    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-    total = kernel.gram(leaves, Z).sum() + kernel.cross(leaves, Z, Z.detach()).sum()
-    gradients = torch.autograd.grad(total, [Z, *leaves.values()], materialize_grads=True)
-    for gradient in gradients:
-        assert torch.isfinite(gradient).all()
-        assert gradient.abs().max() < 1e3
+    Z = points(N_CLASSES, 4).index_select(1, torch.tensor([0, 1, 2, 2]))
+    by = [torch.ones(shape, dtype=torch.float64) for shape in ((N_CLASSES, 4, 4), (N_CLASSES, 4, 4), (N_CLASSES, 4))]
+    for k in range(N_CLASSES):
+        found = pulled_back(bound(kernel, params, Z), Z[k], by)
+        for gradient in (found.by_Z, *found.by_params.values()):
+            assert torch.isfinite(gradient).all()
+            assert gradient.abs().max() < 1e3
 
 
 # --- Start values ---
@@ -242,37 +275,83 @@ def test_repr_is_how_the_kernel_is_written(text):
 
 @pytest.mark.parametrize("kernel", [RBF(), Matern12(), Matern32(), Matern52()])
 def test_the_correlation_in_place_is_that_of_a_copy(kernel):
-    """Whose memory it takes is the kernel's choice; what `log_slope` says of the distances must not change by it."""
+    """Whose memory it takes is the kernel's choice; what `log_derivative` says of the distances must not change."""
     r2 = torch.from_numpy(np.random.default_rng(0).uniform(0.0, 9.0, (2, 4, 5)))
-    before, slope = r2.clone(), kernel.log_slope(r2)
-    torch.testing.assert_close(kernel.shape_(r2), kernel.shape(before), rtol=1e-15, atol=0)
-    torch.testing.assert_close(torch.as_tensor(kernel.log_slope(r2)), torch.as_tensor(slope), rtol=0, atol=0)
+    before, derivative = r2.clone(), kernel.log_derivative(r2)
+    torch.testing.assert_close(kernel.correlation_(r2), kernel.correlation(before), rtol=1e-15, atol=0)
+    torch.testing.assert_close(torch.as_tensor(kernel.log_derivative(r2)), torch.as_tensor(derivative), rtol=0, atol=0)
 
 
 # --- Closed form against autograd ---
 
+KERNELS = {
+    "RBF": RBF(),
+    "Matern12": Matern12(),
+    "Matern32": Matern32(),
+    "Matern52": Matern52(),
+    "Linear": Linear(),
+    "Constant": Constant(),
+    "sum": RBF() + Linear(),
+    "product": Matern32() * Linear() * Constant(),
+    "both": Matern52() * (Constant() + Linear()) + RBF(),
+}
 
-@pytest.mark.parametrize("kernel", [RBF(), Matern12(), Matern32(), Matern52(), RBF() + Linear(), Constant()])
+
+def with_own_part(kernel):
+    """The same sum or product, its last part a kernel of one's own."""
+    return type(kernel)((*kernel.parts[:-1], ByAutograd(kernel.parts[-1])))
+
+
+PAIRS = {name: (kernel, kernel) for name, kernel in KERNELS.items()} | {
+    f"{name} with one's own": (with_own_part(kernel), kernel)
+    for name, kernel in KERNELS.items()
+    if isinstance(kernel, Sum | Product)
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize(("n_kernels", "n_Z"), [(3, 3), (1, 3), (3, 1), (1, 1)])
-def test_anchored_blocks_and_gradients_are_those_of_autograd(kernel, n_kernels, n_Z):
-    """What training uses, against the differentiable formulas; equal to 1e-12 where 1e-8 is promised."""
+def test_blocks_and_gradients_are_those_of_autograd(name, n_kernels, n_Z):
+    """What training uses, against differentiable formulas of the whole; equal to 1e-12."""
+    found_kernel, kernel = PAIRS[name]
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     params = {name: v + 0.2 * normal(*v.shape) for name, v in kernel.start(n_kernels, 4, 1.3).items()}
-    Z, X = normal(n_Z, 6, 4), normal(9, 4)
-    adjoints = normal(3, 6, 6), normal(3, 6, 9), normal(3, 9)
-    adjoints = adjoints[0] + adjoints[0].mT, *adjoints[1:]
-    found, expected = kernel.anchor(params, Z, torch.float64), Traced(kernel, params, Z, torch.float64)
+    Z, X, by = normal(n_Z, 6, 4), normal(9, 4), adjoints(3, 6, 9)
+    found, expected = (bound(k, params, Z) for k in (found_kernel, ByAutograd(kernel)))
     torch.testing.assert_close(found.gram, expected.gram, rtol=1e-12, atol=1e-13)
-    torch.testing.assert_close(found.cross(X), expected.cross(X), rtol=1e-12, atol=1e-13)
-    torch.testing.assert_close(found.diag(X), expected.diag(X), rtol=1e-12, atol=1e-13)
+    for x, y in zip(found.blocks(X)[1:3], expected.blocks(X)[1:3], strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
     if max(n_kernels, n_Z) == 1:
         assert len(found.gram) == 1
-    ours, theirs = (anchored.pull_back(X, *(by.clone() for by in adjoints)) for anchored in (found, expected))
+    ours, theirs = (pulled_back(made, X, by) for made in (found, expected))
     torch.testing.assert_close(ours.by_Z, theirs.by_Z, rtol=1e-12, atol=1e-12)
     assert ours.by_params.keys() == theirs.by_params.keys()
     for name, value in theirs.by_params.items():
         torch.testing.assert_close(ours.by_params[name], value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [RBF(), RBF() + Linear(), ByAutograd(Matern32())], ids=["RBF", "sum", "own"])
+def test_a_gradient_can_be_asked_for_again(kernel):
+    """Also after the blocks of another batch: nothing is remembered but what the caller holds."""
+    params, Z = kernel.start(N_CLASSES, N_FEATURES, 1.3), points(N_CLASSES, 4)
+    made, by = bound(kernel, params, Z), adjoints(N_CLASSES, 4, 5)
+    X, other = points(2, 5, seed=1)
+    blocks = made.blocks(X)
+    first = made.pull_back(blocks, *(x.clone() for x in by))
+    pulled_back(made, other, by)
+    again = made.pull_back(blocks, *(x.clone() for x in by))
+    torch.testing.assert_close(first, again, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_linear_entries_do_not_overflow(dtype):
+    params = Linear(lengthscale=1e-30, variance=1e30).start(1, N_FEATURES, 1.0)
+    made = bound(Linear(), params, 1e15 * points(1, 3), dtype)
+    X = 1e15 * points(1, 4, seed=1)[0]
+    found = pulled_back(made, X, adjoints(1, 3, 4))
+    for x in (made.gram, *made.blocks(X)[1:3], found.by_Z, *found.by_params.values()):
+        assert torch.isfinite(x).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.numerics.distances import Points
+from cavity.numerics.distances import SquaredDistances
 
 C, M, B, D = 3, 5, 7, 2
 SHARED = [(C, C), (1, C), (C, 1), (1, 1)]  # classes of 1/ℓ² and of Z
@@ -24,9 +24,9 @@ def plain(Z, X, precision):
 @pytest.mark.parametrize(("n_precisions", "n_Z"), SHARED)
 def test_distances_against_loops(n_precisions, n_Z):
     Z, X, precision = problem(n_precisions, n_Z)
-    points = Points(Z, precision, torch.float64)
-    torch.testing.assert_close(points.within(), plain(Z, Z, precision), rtol=0, atol=1e-13)
-    torch.testing.assert_close(points.to(X), plain(Z, X[None], precision), rtol=0, atol=1e-13)
+    distances = SquaredDistances(Z, precision, torch.float64)
+    torch.testing.assert_close(distances.within, plain(Z, Z, precision), rtol=0, atol=1e-13)
+    torch.testing.assert_close(distances.to(X), plain(Z, X[None], precision), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(("n_precisions", "n_Z"), SHARED)
@@ -38,22 +38,21 @@ def test_gradient_is_that_of_autograd(n_precisions, n_Z):
     by_within = by_within + by_within.mT
     total = (by_within * plain(Z, Z, precision)).sum() + (by_to * plain(Z, X[None], precision)).sum()
     expected = torch.autograd.grad(total, (Z, precision))
-    points = Points(Z.detach(), precision.detach(), torch.float64)
-    points.within(), points.to(X)
-    for found, by in zip(points.gradient(X, by_within, by_to), expected, strict=True):
+    distances = SquaredDistances(Z.detach(), precision.detach(), torch.float64)
+    for found, by in zip(distances.gradient(X, by_within, by_to), expected, strict=True):
         torch.testing.assert_close(found, by, rtol=1e-12, atol=1e-12)
 
 
 def test_far_from_the_origin_no_digits_are_lost():
     near, far = problem(), problem(offset=1e6)
-    near, far = ((Points(Z, precision, torch.float64), X) for Z, X, precision in (near, far))
-    torch.testing.assert_close(near[0].within(), far[0].within(), rtol=1e-8, atol=1e-8)
+    near, far = ((SquaredDistances(Z, precision, torch.float64), X) for Z, X, precision in (near, far))
+    torch.testing.assert_close(near[0].within, far[0].within, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(near[0].to(near[1]), far[0].to(far[1]), rtol=1e-8, atol=1e-8)
 
 
 def test_a_point_is_at_no_distance_from_itself():
     Z, _, precision = problem(seed=1)
-    within = Points(1e3 * Z, precision, torch.float32).within()
+    within = SquaredDistances(1e3 * Z, precision, torch.float32).within
     assert torch.equal(within.diagonal(dim1=-2, dim2=-1), torch.zeros(C, M))
     assert (within >= 0).all()
 
@@ -61,8 +60,8 @@ def test_a_point_is_at_no_distance_from_itself():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_what_overflows_is_far_away(dtype):
     Z, X, _ = problem()
-    points = Points(1e100 * Z, torch.full((C, D), 1e200, dtype=torch.float64), dtype)
-    within, to = points.within(), points.to(1e100 * X)
+    distances = SquaredDistances(1e100 * Z, torch.full((C, D), 1e200, dtype=torch.float64), dtype)
+    within, to = distances.within, distances.to(1e100 * X)
     off_diagonal = ~torch.eye(M, dtype=torch.bool).expand(C, M, M)
     assert torch.isinf(within[off_diagonal]).all()
     assert torch.isinf(to).all()
@@ -71,7 +70,14 @@ def test_what_overflows_is_far_away(dtype):
 
 def test_single_precision_is_single():
     Z, X, precision = problem()
-    single, double = (Points(Z, precision, dtype) for dtype in (torch.float32, torch.float64))
-    assert single.within().dtype == torch.float32
-    assert 0 < (single.within() - double.within()).abs().max() < 1e-5
+    single, double = (SquaredDistances(Z, precision, dtype) for dtype in (torch.float32, torch.float64))
+    assert single.within.dtype == torch.float32
+    assert 0 < (single.within - double.within).abs().max() < 1e-5
     assert 0 < (single.to(X.float()) - double.to(X)).abs().max() < 1e-5
+
+
+def test_distances_are_never_negative():
+    Z = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 50, 3)))
+    distances = SquaredDistances(Z, torch.ones(1, 3, dtype=Z.dtype), torch.float64)
+    assert distances.within.min() >= 0
+    assert distances.to(Z[0]).min() >= 0

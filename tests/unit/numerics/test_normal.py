@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.numerics.normal import FRACTION_BELOW, hazard, hazard_slope, log_ndtr
+from cavity.numerics.normal import FRACTION_BELOW, hazard, log_ndtr, log_ndtr_curvature
 
 RNG = np.random.default_rng(0)
 MODERATE = RNG.uniform(-8, 8, 60)
@@ -40,23 +40,23 @@ def relative_error(found, expected):
 
 @pytest.mark.parametrize("row", range(3))
 def test_values(row):
-    function = [log_ndtr, hazard, hazard_slope][row]
+    function = [log_ndtr, hazard, log_ndtr_curvature][row]
     assert relative_error(function(torch.from_numpy(Z)), EXACT[row]) < 1e-12
 
 
 def test_slope_from_a_known_hazard():
     z = torch.from_numpy(Z)
-    assert torch.equal(hazard_slope(z, hazard(z)), hazard_slope(z))
+    assert torch.equal(log_ndtr_curvature(z, hazard(z)), log_ndtr_curvature(z))
 
 
 def test_slope_stays_in_its_range():
     """A slope above one would be a negative variance."""
-    slope = hazard_slope(torch.from_numpy(np.concatenate([Z, -np.geomspace(1, 1e300, 1000)])))
+    slope = log_ndtr_curvature(torch.from_numpy(np.concatenate([Z, -np.geomspace(1, 1e300, 1000)])))
     assert (slope > 0).all()
     assert (slope <= 1).all()
 
 
-@pytest.mark.parametrize(("function", "derivative"), [(log_ndtr, hazard), (hazard, lambda z: -hazard_slope(z))])
+@pytest.mark.parametrize(("function", "derivative"), [(log_ndtr, hazard), (hazard, lambda z: -log_ndtr_curvature(z))])
 def test_each_is_the_derivative_of_the_one_before(function, derivative):
     z, step = torch.from_numpy(MODERATE), 1e-5
     difference = (function(z + step) - function(z - step)) / (2 * step)
@@ -67,7 +67,7 @@ def test_each_is_the_derivative_of_the_one_before(function, derivative):
 def test_no_nan_anywhere(dtype):
     largest = 0.1 * torch.finfo(dtype).max
     z = torch.tensor(EXTREMES, dtype=torch.float64).clamp(-largest, largest).to(dtype)
-    values = [log_ndtr(z), hazard(z), hazard_slope(z)]
+    values = [log_ndtr(z), hazard(z), log_ndtr_curvature(z)]
     assert not any(v.isnan().any() for v in values)
     assert all(v.isfinite().all() for v in values[1:])
     assert (values[0] <= 0).all()
@@ -78,6 +78,6 @@ def test_single_precision():
     some = (Z > -1e15) & (Z < 12)
     z = torch.from_numpy(Z[some]).float()
     expected = np.array([exact(x) for x in z.tolist()], dtype=object).T
-    for function, row in zip([log_ndtr, hazard, hazard_slope], expected, strict=True):
+    for function, row in zip([log_ndtr, hazard, log_ndtr_curvature], expected, strict=True):
         assert function(z).dtype == torch.float32
         assert relative_error(function(z), row) < 2e-5

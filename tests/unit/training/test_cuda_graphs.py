@@ -32,7 +32,7 @@ def places(run, size):
 def ordinary(run, theta, state, batches, optimizer):
     for positions, rate in zip(batches, RATES, strict=True):
         before = theta
-        state, _, gradient = run.slope(theta, state, run.data.batch(positions), DAMPING)
+        state, _, gradient = run.evaluate_unchecked(theta, state, run.data.batch(positions), DAMPING)
         theta = theta.clone()
         optimizer.move_(theta, gradient, rate)
     return theta, state.settled() if isinstance(state, RowSites) else state, before
@@ -56,7 +56,7 @@ def test_steps_are_the_ordinary_ones(method, size):
     batches = places(run, size)
     expected_theta, expected_state, before = ordinary(run, theta, state, batches, Adam(0.1, decay=False))
     theta, state = run.start()
-    replay = Replay(run.slope, run.data, Adam(0.1, decay=False), as_it_is)
+    replay = Replay(run.evaluate_unchecked, run.data, Adam(0.1, decay=False), as_it_is)
     first = replay.run(theta, state, theta, batches[:1], RATES[:1], DAMPING)
     assert first.steps == 1
     found = replay.run(first.theta, first.state, first.before, batches[1:], RATES[1:], DAMPING)
@@ -74,7 +74,7 @@ def test_a_failure_changes_nothing_and_stops_the_rest(method):
     failing = {"on": None}
 
     def slope(theta, state, batch, damping):
-        state, objective, gradient = run.slope(theta, state, batch, damping)
+        state, objective, gradient = run.evaluate_unchecked(theta, state, batch, damping)
         is_bad = torch.equal(batch.positions, batches[2].positions) and failing["on"] is not None
         return state, objective, gradient * torch.nan if is_bad else gradient
 
@@ -101,10 +101,10 @@ def test_from_a_state_of_ones_own():
     batches = places(run, 6)
     expected, _, _ = ordinary(run, *run.start(), batches, Adam(0.1, decay=False))
     optimizer = Adam(0.1, decay=False)
-    replay = Replay(run.slope, run.data, optimizer, as_it_is)
+    replay = Replay(run.evaluate_unchecked, run.data, optimizer, as_it_is)
     theta, state = run.start()
     found = replay.run(theta, state, theta, batches[:2], RATES[:2], DAMPING)
-    state, _, gradient = run.slope(found.theta, found.state, run.data.batch(batches[2]), DAMPING)
+    state, _, gradient = run.evaluate_unchecked(found.theta, found.state, run.data.batch(batches[2]), DAMPING)
     theta = found.theta.clone()
     optimizer.move_(theta, gradient, RATES[2])
     last = replay.run(theta, state, found.theta, batches[3:], RATES[3:], DAMPING)
@@ -114,9 +114,9 @@ def test_from_a_state_of_ones_own():
 def test_all_rows_as_one_batch():
     run = trainer(SEP(), PROBLEM, PLAN)
     theta, state = run.start()
-    replay = Replay(run.slope, run.data, Adam(0.1, decay=False), as_it_is)
+    replay = Replay(run.evaluate_unchecked, run.data, Adam(0.1, decay=False), as_it_is)
     found = replay.run(theta, state, theta, [run.data.full], RATES[:1], DAMPING)
-    expected = run.slope(theta, state, run.data.full, DAMPING)
+    expected = run.evaluate_unchecked(theta, state, run.data.full, DAMPING)
     torch.testing.assert_close(found.total, float(expected[1]))
     for x, y in zip(leaves(found.state), leaves(expected[0]), strict=True):
         torch.testing.assert_close(x, y)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cavity.inference import EP, GFITC, VI
 from cavity.numerics.linalg import FactorizationError
-from cavity.training.fixed_point import Anderson, fixed_point
-from tests.problems import converge, random_problem
+from cavity.training.fixed_point import Anderson, fixed_point, relative_change
+from tests.problems import converge, objective, random_problem, update
 
 
 class State(NamedTuple):
@@ -105,20 +105,20 @@ def test_the_fixed_point_of_a_method_is_that_of_plain_sweeps(method):
     """Found in a fifth of the sweeps or fewer."""
     method, problem = method(), random_problem(seed=17, n_rows=30)
     prior, data = problem.prior(), problem.data()
-    rows, sweeps = prior.rows(data.X), {"plain": 0, "mixed": 0}
+    rows, sweeps = prior.conditional(data.X), {"plain": 0, "mixed": 0}
 
     def sweep(kind):
-        def update(state):
+        def counted(state):
             sweeps[kind] += 1
-            return method.update(prior, rows, state, data.full, 0.5)
+            return update(method, prior, rows, state, data.full, 0.5)
 
-        return update
+        return counted
 
     start = method.init(prior, data.own_weight, len(data))
     expected, found = (
         fixed_point(
             sweep(kind),
-            method.change,
+            relative_change,
             start,
             5000,
             1e-10,
@@ -128,6 +128,15 @@ def test_the_fixed_point_of_a_method_is_that_of_plain_sweeps(method):
         for kind in ("plain", "mixed")
     )
     assert sweeps["mixed"] * 5 <= sweeps["plain"] < 5000
-    assert method.change(found, converge(method, prior, data, tol=1e-11, start=found)) < 1e-8
-    log_z = [float(method.objective(prior, rows, s, data.full, False).log_z) for s in (expected, found)]
+    assert relative_change(found, converge(method, prior, data, tol=1e-11, start=found)) < 1e-8
+    log_z = [float(objective(method, prior, rows, s, data.full, False).log_z) for s in (expected, found)]
     assert log_z[0] == pytest.approx(log_z[1], rel=1e-9)
+
+
+# --- How far two states lie apart ---
+
+
+def test_relative_change_is_the_largest_of_all_tensors():
+    a, b = (torch.tensor([0.0, 2.0]), torch.tensor([0.5])), (torch.tensor([1.0, 4.0]), torch.tensor([0.2]))
+    assert relative_change(a, b) == pytest.approx(0.5)  # 2 of 4; small tensors count by their own size of 1
+    assert relative_change(a, a) == 0

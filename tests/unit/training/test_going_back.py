@@ -9,7 +9,7 @@ import torch
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorizationError
 from cavity.training import Event
-from tests.problems import PLAN, MadeUp, random_problem, trainer
+from tests.problems import PLAN, MadeUp, random_problem, refresh, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -87,7 +87,7 @@ def without_step(plan, skipped):
             if n_steps == skipped:
                 theta, state = good
             if step == 0 or n_steps == skipped:
-                state = EP().refresh(run.model.prior(theta), state, run.data.in_order(plan.batch_size))
+                state = refresh(EP(), run.model.prior(theta), state, run.data.in_order(plan.batch_size))
             if n_steps != skipped:
                 state, _, gradient = run.evaluate(theta, state, run.data.batch(draw), epoch)
                 good, theta = (theta, state), optimizer.step(theta, gradient, 0.0)
@@ -113,7 +113,7 @@ def test_a_failed_step_on_a_batch_leaves_no_trace(name, at):
 def test_a_start_that_never_works_is_an_error(method, monkeypatch):
     """Not a classifier that has learned nothing and keeps silent about it."""
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=3))
-    monkeypatch.setattr("cavity.gp.prior.Prior.pull_back", lambda self, rows, gradient: {"Z": self.Z * torch.nan})
+    monkeypatch.setattr("cavity.training.step.pull_back", lambda prior, f, gradient: {"Z": prior.Z * torch.nan})
     with pytest.raises(FactorizationError, match=r"no step worked: .*not finite"):
         run.train(Leap())
     assert isinstance(run.failure(FactorizationError("this")), ValueError)

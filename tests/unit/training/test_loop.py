@@ -9,9 +9,10 @@ import torch
 
 from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import LBFGS, Adam, Event, HyperPrior, TrainingError, loop, train_lbfgs
+from cavity.training import LBFGS, Adam, Event, HyperPrior, TrainingError, loop, step, train_lbfgs
+from cavity.training.fixed_point import relative_change
 from cavity.training.loop import MAX_FAILURES
-from tests.problems import PLAN, MadeUp, random_problem, trainer
+from tests.problems import PLAN, MadeUp, objective, random_problem, refresh, trainer, update
 
 PROBLEM = random_problem(seed=3, n_rows=18)
 METHODS = pytest.mark.parametrize("method", [EP, SEP])
@@ -129,9 +130,9 @@ def test_inference_ends_at_the_fixed_point(method):
     plan = replace(PLAN, max_epochs=2000, sweep_tol=1e-11)
     run = trainer(method(), PROBLEM, plan, learned=(False, False))
     found = run.infer()
-    prior, rows = run.model.prior(found.theta), run.model.prior(found.theta).rows(run.data.X)
-    again = run.method.update(prior, rows, found.state, run.data.full, 1.0)
-    assert run.method.change(found.state, again) < 1e-9
+    prior, rows = run.model.prior(found.theta), run.model.prior(found.theta).conditional(run.data.X)
+    again = update(run.method, prior, rows, found.state, run.data.full, 1.0)
+    assert relative_change(found.state, again) < 1e-9
     assert found.epochs < 2000
     assert len(found.theta) == 0
 
@@ -142,8 +143,8 @@ def test_final_sweeps_reach_the_fixed_point(method):
     run = trainer(method(), PROBLEM, plan)
     found = run.train(adam(run))
     prior = run.model.prior(found.theta)
-    again = run.method.update(prior, prior.rows(run.data.X), found.state, run.data.full, 1.0)
-    assert run.method.change(found.state, again) < 1e-8
+    again = update(run.method, prior, prior.conditional(run.data.X), found.state, run.data.full, 1.0)
+    assert relative_change(found.state, again) < 1e-8
 
 
 @METHODS
@@ -153,7 +154,7 @@ def test_log_z_of_the_result_is_that_of_all_rows(method, batch_size):
     run = trainer(method(), PROBLEM, replace(PLAN, max_epochs=2, batch_size=batch_size))
     found = run.train(adam(run))
     prior = run.model.prior(found.theta)
-    full = run.method.objective(prior, prior.rows(run.data.X), found.state, run.data.full, False)
+    full = objective(run.method, prior, prior.conditional(run.data.X), found.state, run.data.full, False)
     assert found.log_z == pytest.approx(float(full.log_z), rel=1e-10)
 
 
@@ -192,9 +193,9 @@ def test_larger_pieces_give_the_same_log_z_and_the_same_sums(method, monkeypatch
     prior, found = run.model.prior(trained.theta), []
     for elements in (0, 7 * 12, loop.PASS_ELEMENTS):
         monkeypatch.setattr(loop, "PASS_ELEMENTS", elements)
-        state = run.method.refresh(prior, trained.state, run._pass())
+        state = refresh(run.method, prior, trained.state, run._pass())
         q = run.method.posterior(prior, state)
-        found.append((run._log_z(prior, trained.state), q.mean, q.cov))
+        found.append((run.inference.log_z(prior, trained.state, run._pass()), q.mean, q.cov))
     for each in found[1:]:
         for a, b in zip(found[0], each, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
@@ -207,7 +208,7 @@ def test_sums_of_ep_made_anew_are_the_same_from_larger_pieces(monkeypatch):
     prior, sums = run.model.prior(trained.theta + 0.1), []
     for elements in (0, loop.PASS_ELEMENTS):
         monkeypatch.setattr(loop, "PASS_ELEMENTS", elements)
-        sums.append(run.method.refresh(prior, trained.state, run._pass()))
+        sums.append(refresh(run.method, prior, trained.state, run._pass()))
     assert not torch.allclose(sums[0].T, trained.state.T, rtol=1e-3)
     torch.testing.assert_close(sums[0].T, sums[1].T, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(sums[0].t, sums[1].t, rtol=1e-10, atol=1e-10)
@@ -218,9 +219,9 @@ def test_sweeps_keep_to_the_size_of_the_steps():
     seen = []
 
     class Counting(SEP):
-        def update(self, prior, rows, state, batch, damping):
+        def update(self, f, state, natural, batch, damping):
             seen.append(len(batch.X))
-            return super().update(prior, rows, state, batch, damping)
+            return super().update(f, state, natural, batch, damping)
 
     trainer(Counting(), PROBLEM, replace(BATCHES, max_epochs=1), learned=(False, False)).infer()
     assert seen == [6, 6, 6]
@@ -306,14 +307,13 @@ def test_repeated_failures_halve_again_until_one_step_works(method):
 
 @METHODS
 def test_a_gradient_that_is_not_finite_is_a_failure(method, monkeypatch):
-    run, pull_back, calls = trainer(method(), PROBLEM, PLAN), "cavity.gp.prior.Prior.pull_back", [0]
-    work = run.model.prior(run.model.start()).__class__.pull_back
+    run, work, calls = trainer(method(), PROBLEM, PLAN), step.pull_back, [0]
 
     def broken(*args):
         calls[0] += 1
         return {name: by * (float("nan") if calls[0] == 2 else 1.0) for name, by in work(*args).items()}
 
-    monkeypatch.setattr(pull_back, broken)
+    monkeypatch.setattr(step, "pull_back", broken)
     found = run.train(adam(run))
     assert ["not finite" in record.get("reason", "") for record in found.history.records].count(True) == 1
     assert torch.isfinite(found.theta).all()

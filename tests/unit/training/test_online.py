@@ -9,7 +9,7 @@ from cavity.inference import EP, SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorizationError
 from cavity.training import Adam, Event, HyperPrior, OnlineTrainer, tie_sites
-from tests.problems import converge, random_problem
+from tests.problems import converge, random_problem, refresh
 from tests.reference import oracle
 
 PROBLEM = random_problem(seed=4, n_rows=30)
@@ -87,7 +87,7 @@ def test_factorization_errors_stay_inside(monkeypatch):
     def fail(*args):
         raise FactorizationError("made to fail")
 
-    monkeypatch.setattr("cavity.gp.prior.Prior.pull_back", fail)
+    monkeypatch.setattr("cavity.training.step.pull_back", fail)
     assert run.absorb(piece(0, 10), 100)["reason"] == "made to fail"
 
 
@@ -98,7 +98,7 @@ def after_ep():
     """A state of EP that has converged, with its sums made."""
     data, prior = PROBLEM.data(), PROBLEM.prior()
     state = converge(EP(), prior, data, tol=1e-8)
-    return prior, EP().refresh(prior, state, data.in_order(None)), data
+    return prior, refresh(EP(), prior, state, data.in_order(None)), data
 
 
 def test_tied_sites_have_the_same_q():
