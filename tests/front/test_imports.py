@@ -11,9 +11,8 @@ HEAVY = ("pyarrow", "matplotlib", "scipy.optimize", "cavity.report", "onnx")
 def loaded(code, before=""):
     """The modules that `code` loads in a new process, beyond those of `before`."""
     script = f"import sys\n{before}\nknown = set(sys.modules)\n{code}\nprint(*set(sys.modules) - known)"
-    return set(
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
 
 
 def test_importing_the_package_loads_nothing_heavy():

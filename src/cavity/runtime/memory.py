@@ -150,25 +150,23 @@ def check_memory(size: FitSize, available: int | None) -> None:
     needed = bytes_needed(size)
     if available is None or needed.total <= available:
         return
-    fits = [f"{what} would need {readable(_total(changed))}" for what, changed in _changes(size, available)]
-    raise ValueError(
-        f"these settings need about {readable(needed.total)} of memory ({_breakdown(needed, size)}) but only "
-        f"{readable(available)} are available; {'; '.join(fits) or _together(size, available)}"
-    )
-
-
-def _breakdown(needed: Bytes, s: FitSize) -> str:
-    """List what takes a tenth or more, the largest first."""
-    blocks = f"{s.n_classes} classes × {s.n_inducing}"
+    blocks = f"{size.n_classes} classes × {size.n_inducing}"
     parts = [
-        (needed.rows, f"{s.resident_rows:,} rows × {s.n_features} features"),
-        (needed.sites, f"the sites of {s.n_rows:,} rows × {s.n_classes} classes"),
+        (needed.rows, f"{size.resident_rows:,} rows × {size.n_features} features"),
+        (needed.sites, f"the sites of {size.n_rows:,} rows × {size.n_classes} classes"),
         (needed.q, f"q(u) and its factors, {blocks}²"),
-        (needed.blocks, f"the blocks of a batch, {blocks} × {s.batch_rows:,} rows"),
+        (needed.blocks, f"the blocks of a batch, {blocks} × {size.batch_rows:,} rows"),
         (needed.theta, "hyper-parameters and their optimizer"),
     ]
     large = sorted((part for part in parts if part[0] >= 0.1 * needed.total), reverse=True)
-    return ", ".join(f"{readable(size)} for {what}" for size, what in large)
+    switched = ((what, size._replace(**change)) for what, change in _switches(size))
+    changes = [found for found in switched if _total(found[1]) <= available] + list(_smaller(size, available))
+    fits = [f"{what} would need {readable(_total(changed))}" for what, changed in changes]
+    raise ValueError(
+        f"these settings need about {readable(needed.total)} of memory "
+        f"({', '.join(f'{readable(part)} for {what}' for part, what in large)}) but only "
+        f"{readable(available)} are available; {'; '.join(fits) or _together(size, available)}"
+    )
 
 
 def _total(size: FitSize) -> int:
@@ -192,23 +190,13 @@ def _smaller(s: FitSize, available: int) -> Iterator[tuple[str, FitSize]]:
     """Yield the largest round number of inducing points that fits, and of rows in a batch."""
     for field, name in (("n_inducing", "n_inducing"), ("batch_rows", "batch_size")):
         if field == "n_inducing" or s.method != "gfitc":
-            changes: Iterator[dict[str, Any]] = ({field: value} for value in _round_below(getattr(s, field)))
+            now = getattr(s, field)
+            values = (int(digit * 10**power) for power in range(len(str(now)) - 1, 0, -1) for digit in ROUND)
+            changes: Iterator[dict[str, Any]] = ({field: value} for value in values if LEAST <= value < now)
             tries = (s._replace(**change) for change in changes)
             fits = next((t for t in tries if _total(t) <= available), None)
             if fits is not None:
                 yield f"{name}={getattr(fits, field) * (s.workers if name == 'batch_size' else 1)}", fits
-
-
-def _round_below(n: int) -> Iterator[int]:
-    for power in range(len(str(n)) - 1, 0, -1):
-        yield from (int(digit * 10**power) for digit in ROUND if LEAST <= digit * 10**power < n)
-
-
-def _changes(s: FitSize, available: int) -> Iterator[tuple[str, FitSize]]:
-    """Yield single changes after which the settings fit."""
-    switched = ((what, s._replace(**change)) for what, change in _switches(s))
-    yield from (found for found in switched if _total(found[1]) <= available)
-    yield from _smaller(s, available)
 
 
 def _together(s: FitSize, available: int) -> str:
