@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,19 @@ class Batches:
         if not (callable(batches) or isinstance(batches, Iterable)):
             raise TypeError(f"`batches` must be an iterable of (X, y) batches, got {batches!r}.")
         self._batches = _without_shuffling(batches) if isinstance(batches, DataLoader) else batches
-        self.n_features = self._first_width() if n_features is None else n_features
+        if n_features is None:
+            if not (first := list(islice(self._items(), 1))):
+                raise ValueError("`batches` must hold at least one batch, got none.")
+            n_features = _split(first[0], "batch 0", None)[0].shape[1]
+        self.n_features = n_features
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        parts: list[Block] = []
-        for part in self._parts():
-            parts.append(part)
+        parts, done = list[Block](), 0
+        for k, item in enumerate(self._items()):
+            X, y = _split(item, f"batch {k}", self.n_features)
+            if len(X):
+                parts.append(Block(X, y, np.arange(done, done + len(X)), partial(row_name, f"batch {k}", 0)))
+            done += len(X)
             if sum(len(part.rows) for part in parts) >= MIN_ROWS:
                 yield check_block(_join(parts), None)
                 parts = []
@@ -60,20 +68,6 @@ class Batches:
 
     def _items(self) -> Iterator[Any]:
         return iter(self._batches if isinstance(self._batches, Iterable) else self._batches())
-
-    def _first_width(self) -> int:
-        for item in self._items():
-            return _split(item, "batch 0", None)[0].shape[1]
-        raise ValueError("`batches` must hold at least one batch, got none.")
-
-    def _parts(self) -> Iterator[Block]:
-        """Yield a block for each batch that has rows."""
-        done = 0
-        for k, item in enumerate(self._items()):
-            X, y = _split(item, f"batch {k}", self.n_features)
-            if len(X):
-                yield Block(X, y, np.arange(done, done + len(X)), partial(row_name, f"batch {k}", 0))
-            done += len(X)
 
 
 def _split(item: Any, name: str, n_features: int | None) -> tuple[Array, NDArray[Any] | None]:
@@ -87,7 +81,6 @@ def _split(item: Any, name: str, n_features: int | None) -> tuple[Array, NDArray
 
 
 def _join(parts: list[Block]) -> Block:
-    """Join consecutive blocks."""
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0, *(len(part.rows) for part in parts)])

@@ -22,7 +22,6 @@ BLOCK_ROWS, BLOCK_NUMBERS = 8_192, 2**19  # in a block at most
 MIN_BLOCK_ROWS = 256  # below that, reading costs more than the rows do
 
 REMEDY = "fill it in or remove the row"
-NO_LABELS = "The source has no labels; name its label column with `target`, or give y."
 TABLE_ATTRIBUTES = ("shape", "columns", "__array__", "__array_interface__", "__dataframe__")
 
 
@@ -74,15 +73,11 @@ def is_source(obj: Any) -> bool:
     if isinstance(obj, Source):
         return True
     if isinstance(obj, list | tuple):
-        return len(obj) > 0 and all(_is_batch(item) for item in obj)
+        pairs = (isinstance(item, tuple | list) and len(item) == 2 for item in obj)
+        return len(obj) > 0 and all(pairs) and all(len(getattr(X, "shape", ())) == 2 for X, _ in obj)
     if isinstance(obj, str | bytes | Mapping | set | frozenset | type):
         return False
     return not any(hasattr(obj, name) for name in TABLE_ATTRIBUTES) and (callable(obj) or isinstance(obj, Iterable))
-
-
-def _is_batch(item: Any) -> bool:
-    """Whether the item is a pair whose first part is a table."""
-    return isinstance(item, tuple | list) and len(item) == 2 and len(getattr(item[0], "shape", ())) == 2
 
 
 def as_source(obj: Any) -> Source:
@@ -109,7 +104,7 @@ def read_all(source: Source) -> tuple[Array, NDArray[Any]]:
 def labels_of(block: Block) -> NDArray[Any]:
     """Return the labels of a block, which must have some."""
     if block.y is None:
-        raise ValueError(NO_LABELS)
+        raise ValueError("The source has no labels; name its label column with `target`, or give y.")
     return block.y
 
 
