@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cavity.cli.holdout import files_digest
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, TARGET
 from cavity.cli.output import Output, is_main_process, plural, row_progress
-from cavity.cli.rows import LoadedModel, frame, is_large, load_model, note_learned, open_table, rows_to_score
+from cavity.cli.rows import LoadedModel, frame, is_large, note_learned, open_table, rows_to_score
 from cavity.data.labels import encode, label_text, plain
 from cavity.data.source import Array, labels_of
 from cavity.data.tables import TableFiles
@@ -42,7 +42,7 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
     """
     if not is_main_process():
         return
-    output, loaded, table = Output(as_json), load_model(model), open_table(data)
+    output, loaded, table = Output(as_json), LoadedModel(model), open_table(data)
     tally, which = _score_table(table, loaded, loaded.target_or(target), drop_missing, output)
     heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
     output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
@@ -73,11 +73,7 @@ def _score_table(
 
 
 class Tally:
-    """Scores and confusion counts, block by block.
-
-    Args:
-        classes: the labels, in the order of the columns of the probabilities.
-    """
+    """Scores and confusion counts, block by block; `classes` are the labels of the columns of the probabilities."""
 
     def __init__(self, classes: NDArray[Any]) -> None:
         self.classes = classes

@@ -12,7 +12,7 @@ import numpy as np
 
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, QUIET, split_names
 from cavity.cli.output import Output, check_writable, is_main_process, plural, row_progress
-from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, load_model, note_dropped, open_table
+from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, note_dropped, open_table
 from cavity.data.tables import TableFiles, arrow, column_type
 
 STDOUT = "-"
@@ -59,29 +59,26 @@ def predict(
     if not (is_folder or is_main_process()):
         return
     output, began = Output(as_json, quiet), time.perf_counter()
-    loaded, table = load_model(model), open_table(data)
+    loaded, table = LoadedModel(model), open_table(data)
     features = loaded.columns(table, None if loaded.names is not None else loaded.target).features
     if is_folder:
         from cavity.runtime.distributed import current_workers
 
         rows = sum(current_workers().gather(int(loaded.model.predict_to(table.source(None, features), out))))
     else:
-        _check_out(out, table)
+        path = Path(out)
+        if out != STDOUT:
+            check_writable(path)
+            if path.exists() and any(path.samefile(file.path) for file in table.files):
+                raise ValueError(f"-o {out} is one of the data files; give another name")
+            if path.suffix not in ENDINGS:
+                raise ValueError(
+                    f"-o {out}: the name must end in .csv or .parquet; - is stdout, and a folder ends in /"
+                )
         rows = _write_file(loaded, table, features, out, uncertainty, split_names(keep), drop_missing, output)
     if out != STDOUT:
         output.print(f"{out}: predictions for {plural(rows, 'row')}")
     output.result(model=model, data=table.name, out=out, rows=rows, seconds=time.perf_counter() - began)
-
-
-def _check_out(out: str, table: TableFiles) -> None:
-    if out == STDOUT:
-        return
-    path = Path(out)
-    check_writable(path)
-    if path.exists() and any(path.samefile(file.path) for file in table.files):
-        raise ValueError(f"-o {out} is one of the data files; give another name")
-    if path.suffix not in ENDINGS:
-        raise ValueError(f"-o {out}: the name must end in .csv or .parquet; - is stdout, and a folder ends in /")
 
 
 def _write_file(
@@ -104,12 +101,10 @@ def _write_file(
             raise ValueError(f"--keep {name}: column names must be unique, and the predictions have this one already")
 
     def predicted(part: TableBatch) -> Any:
-        rows = frame(part.X, loaded.names)
-        log_p = model.predict_log_proba(rows) if len(part.X) else np.empty((0, len(model.classes_)))
-        after = {}
-        if uncertainty:
-            after = dict(zip(UNCERTAINTIES, model.uncertainty(rows) if len(part.X) else np.empty((3, 0)), strict=True))
-        return prediction_table(model.classes_, log_p, part.kept, after)
+        rows, n = frame(part.X, loaded.names), len(part.X)
+        log_p = model.predict_log_proba(rows) if n else np.empty((0, len(model.classes_)))
+        parts = () if not uncertainty else model.uncertainty(rows) if n else np.empty((3, 0))
+        return prediction_table(model.classes_, log_p, part.kept, dict(zip(UNCERTAINTIES, parts, strict=False)))
 
     def tables() -> Iterator[Any]:
         nonlocal dropped
