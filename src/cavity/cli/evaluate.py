@@ -17,7 +17,6 @@ from cavity.cli.output import Output, is_main_process, plural, row_progress
 from cavity.cli.rows import LoadedModel, frame, is_large, note_learned, open_table, rows_to_score
 from cavity.data.labels import encode, label_text, plain
 from cavity.data.source import Array, labels_of
-from cavity.data.tables import TableFiles
 
 if TYPE_CHECKING:
     from cavity.metrics import Scores
@@ -43,7 +42,22 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
     if not is_main_process():
         return
     output, loaded, table = Output(as_json), LoadedModel(model), open_table(data)
-    tally, which = _score_table(table, loaded, loaded.target_or(target), drop_missing, output)
+    target = loaded.target_or(target)
+    if not is_large(table) or drop_missing:
+        found = rows_to_score(table, loaded, target, drop_missing, output)
+        tally, which = score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
+    else:
+        output.note(f"{table.name} is large: it is read from disk in parts")
+        source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
+        is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
+        which = "learned from" if is_known else "new"
+        if is_known:
+            note_learned(table, output)
+        with row_progress("evaluate", table.count_rows(), output.quiet) as done:
+            for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
+                index = encode(labels_of(block), tally.classes, block.where, as_text=True)
+                tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
+                done(len(index))
     heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
     output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
     output.print(describe_scores(tally) + "\n\n" + class_table(tally))
@@ -51,25 +65,6 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
         model=model, data=table.name, rows=tally.n_rows, which=which,
         scores=tally.scores()._asdict(), classes=tally.by_class(),
     )  # fmt: skip
-
-
-def _score_table(
-    table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, output: Output
-) -> tuple[Tally, str]:
-    if not is_large(table) or drop_missing:
-        found = rows_to_score(table, loaded, target, drop_missing, output)
-        return score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
-    output.note(f"{table.name} is large: it is read from disk in parts")
-    source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
-    is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
-    if is_known:
-        note_learned(table, output)
-    with row_progress("evaluate", table.count_rows(), output.quiet) as done:
-        for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
-            index = encode(labels_of(block), tally.classes, block.where, as_text=True)
-            tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
-            done(len(index))
-    return tally, "learned from" if is_known else "new"
 
 
 class Tally:

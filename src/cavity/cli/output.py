@@ -49,26 +49,20 @@ class Commands(click.Group):
             click.echo("stopped", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if not _is_expected(error):
+            expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError, MemoryError)
+            if isinstance(error, RuntimeError) and "torch" in sys.modules:
+                from torch import OutOfMemoryError
+
+                from cavity.training.checkpoint import CheckpointError
+
+                expected = (CheckpointError, OutOfMemoryError)
+            if not isinstance(error, expected):  # click's own exceptions and bugs
                 raise
             if isinstance(error, OSError) and error.strerror and error.filename:
                 message = f"{error.filename}: {error.strerror}"
             else:
                 message = " ".join(str(error).split()) or type(error).__name__
             raise click.ClickException(message) from error
-
-
-def _is_expected(error: Exception) -> bool:
-    """Whether the message tells the user what to do; click's own exceptions and bugs pass through."""
-    if isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
-        return True
-    if "torch" not in sys.modules or not isinstance(error, RuntimeError):
-        return False
-    from torch import OutOfMemoryError
-
-    from cavity.training.checkpoint import CheckpointError
-
-    return isinstance(error, CheckpointError | OutOfMemoryError)
 
 
 class Output:

@@ -126,13 +126,11 @@ class CSV(TableSource):
     ([[300.0], [1200.0]], ['carrier'])
     """
 
-    kind = "csv"
-
     def __init__(
         self, path: Given, target: str | None = None, features: Names = None, *, delimiter: str | None = None
     ) -> None:
         self._table = CSVFiles(path, delimiter=delimiter)
-        super().__init__(self._table, target, features)
+        super().__init__("csv", self._table, target, features)
         self._types = self._table.types(self.feature_names)
         if target is not None:
             self._types[target] = column_type(self._table.schema(), target, self._table.name)

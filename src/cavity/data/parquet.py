@@ -106,13 +106,11 @@ class Parquet(TableSource):
     [['none'], ['short', 'none']]
     """
 
-    kind = "parquet"
-
     def __init__(
         self, path: Given, target: str | None = None, features: Names = None, lanes: int | None = None
     ) -> None:
         table = ParquetFiles(path)
-        super().__init__(table, target, features)
+        super().__init__("parquet", table, target, features)
         first = table.schema()
         for file, metadata in zip(self._files, table.metadata, strict=True):
             schema = metadata.schema.to_arrow_schema()

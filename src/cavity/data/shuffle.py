@@ -157,7 +157,7 @@ def _shuffled_lane(
 ) -> Iterator[LaneRows]:
     """Yield the rows of a lane in random order; raise ValueError unless there are `n_rows`."""
     rng = np.random.default_rng(seed)
-    buffer, seen = ShuffleBuffer(min(capacity, n_rows), rng), 0
+    buffer, seen = ShuffleBuffer(min(capacity, n_rows), source.n_features, rng), 0
     for block in source.blocks(lane, seed=int(rng.integers(2**62))):
         rows = encoded(block, classes).without(skip)
         seen += len(rows.row)
@@ -174,17 +174,15 @@ def _shuffled_lane(
 class ShuffleBuffer:
     """A shuffle buffer: once it holds `capacity` rows, new rows replace as many random others."""
 
-    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
-        self._capacity, self._rng = max(capacity, 1), rng
+    def __init__(self, capacity: int, n_features: int, rng: np.random.Generator) -> None:
+        self._capacity, self._rng, self._filled = max(capacity, 1), rng, 0
         self._portion = max(1, min(self._capacity // PORTIONS, PORTION))
-        self._held: LaneRows | None = None
-        self._filled = 0
+        n = self._capacity
+        self._held = LaneRows(np.empty((n, n_features)), np.empty(n, np.int64), np.empty(n, np.int64))
 
     def push(self, rows: LaneRows) -> Iterator[LaneRows]:
         """Put rows in; yield those that they replace."""
-        n, free = self._capacity, self._capacity - self._filled
-        if self._held is None:
-            self._held = LaneRows(np.empty((n, rows.X.shape[1])), np.empty(n, np.int64), np.empty(n, np.int64))
+        free = self._capacity - self._filled
         fill = rows.take(slice(free))
         self._put(np.arange(self._filled, self._filled + len(fill.row)), fill)
         self._filled += len(fill.row)
@@ -198,12 +196,9 @@ class ShuffleBuffer:
         """Yield all rows left, in random order."""
         order = self._rng.permutation(self._filled)
         for start in range(0, self._filled, self._portion):
-            assert self._held is not None
             yield self._held.take(order[start : start + self._portion])
-        self._filled = 0
 
     def _put(self, places: NDArray[np.int64], rows: LaneRows) -> None:
-        assert self._held is not None
         for held, new in zip(self._held, rows, strict=True):
             held[places] = new
 

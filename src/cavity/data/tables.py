@@ -224,17 +224,16 @@ def contents(kind: Any) -> str:
 class TableSource:
     """What CSV and Parquet sources share: the columns in use and the fingerprint."""
 
-    kind: str
-
-    def __init__(self, table: TableFiles, target: str | None, features: Names) -> None:
-        self._files, self._columns = table.files, choose_columns(table.schema(), table.name, target, features)
+    def __init__(self, kind: str, table: TableFiles, target: str | None, features: Names) -> None:
+        self._kind, self._files = kind, table.files
+        self._columns = choose_columns(table.schema(), table.name, target, features)
         self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
         self.n_features, self.lanes = len(self.feature_names), 1
 
     def fingerprint(self) -> dict[str, Any]:
         columns = {"features": self._columns.features, "target": self._columns.target}
         files = [{"name": file.key, "bytes": file.path.stat().st_size} for file in self._files]
-        return {"kind": self.kind, **columns, "lanes": self.lanes, "files": files}
+        return {"kind": self._kind, **columns, "lanes": self.lanes, "files": files}
 
 
 # --- Values ---
