@@ -88,7 +88,6 @@ class Tally:
 
     @property
     def n_rows(self) -> int:
-        """Rows added."""
         return int(self.confusion.sum())
 
     def scores(self) -> Scores:
@@ -99,8 +98,9 @@ class Tally:
             raise ValueError("At least one row is required to compute scores, got none.")
         confidence, is_right = np.concatenate(self._confidence), np.concatenate(self._is_right)
         brier = max(self._brier / self.n_rows, 0.0)  # a difference of large sums can be slightly negative
-        error = float(1.0 - is_right.mean())
-        return Scores(error, self._nll / self.n_rows, brier, calibration_error(confidence, is_right))
+        return Scores(
+            float(1.0 - is_right.mean()), self._nll / self.n_rows, brier, calibration_error(confidence, is_right)
+        )
 
     def most_frequent(self) -> tuple[str, float]:
         """Return the most frequent label, and the error of always predicting it."""

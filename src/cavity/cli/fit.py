@@ -49,7 +49,6 @@ class Count(click.ParamType):
         self._words, self._fractions = words, fractions
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert from text."""
         if not isinstance(value, str) or value in self._words:
             return self._words.get(value, value) if isinstance(value, str) else value
         try:
@@ -262,8 +261,10 @@ def explain_left_out(columns: Columns, table: TableFiles) -> dict[str, str]:
     """Explain why columns are left out; for text that is mostly numbers, name the first cell that is not."""
     texts = [name for name, held in columns.left_out.items() if held == "text"]
     batch = next(table.batches([], texts), None) if texts else None
+    if batch is None:
+        return columns.left_out
     found = dict(columns.left_out)
-    for name in texts if batch is not None else []:
+    for name in texts:
         column = batch.column(name).slice(0, EXPLAINED_ROWS).to_pylist()
         cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell]
         others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]

@@ -123,11 +123,7 @@ def plural(count: int, one: str, more: str | None = None) -> str:
 
 @contextmanager
 def row_progress(title: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show progress through rows: a bar on a terminal, elsewhere a line from time to time.
-
-    Yields:
-        A function to call with the number of rows done since the last call.
-    """
+    """Yield a function that counts rows done and shows them: a bar on a terminal, elsewhere a line now and then."""
     from tqdm import tqdm
 
     from cavity.runtime.progress import SECONDS_BETWEEN_LINES, clock, is_live

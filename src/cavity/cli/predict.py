@@ -59,14 +59,15 @@ def predict(
         raise click.UsageError("--uncertainty, --keep and --drop-missing need a file for -o, not a folder")
     if not (is_folder or is_main_process()):
         return
+    output, began, kept, dropped = Output(as_json, quiet), time.perf_counter(), split_names(keep), 0
+    loaded, table = LoadedModel(model), open_table(data)
+    is_labeled = loaded.names is None and loaded.target in table.schema().names
+    features = loaded.columns(table, loaded.target if is_labeled else None).features
+
     from cavity.data.predictions import LABEL, prediction_table, probability_names, write_tables
     from cavity.runtime.distributed import current_workers
 
-    output, began, kept, dropped = Output(as_json, quiet), time.perf_counter(), split_names(keep), 0
-    loaded, table = LoadedModel(model), open_table(data)
-    features = loaded.columns(table, None if loaded.names is not None else loaded.target).features
-    fitted = loaded.model
-    classes = fitted.classes_
+    fitted, classes = loaded.model, loaded.model.classes_
 
     def tables() -> Iterator[Any]:
         nonlocal dropped

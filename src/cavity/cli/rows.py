@@ -20,7 +20,6 @@ from cavity.data.tables import (
     TableFiles,
     arrow,
     choose_columns,
-    column_type,
     contents,
     feature_array,
     find_files,
@@ -67,7 +66,6 @@ class TableRows(NamedTuple):
     dropped: int = 0  # how many rows with missing values were ignored
 
     def take(self, where: NDArray[Any]) -> TableRows:
-        """Select rows."""
         return self._replace(X=self.X[where], y=self.y[where], numbers=self.numbers[where])
 
 
@@ -167,7 +165,7 @@ class LoadedModel:
                 raise ValueError(f"{table.name}: {len(missing)} of the {len(self.names)} feature columns of the model "
                                  f"are missing, such as {missing[0]!r} and {missing[1]!r}")  # fmt: skip
             return choose_columns(schema, table.name, target, self.names)
-        columns = choose_columns(schema, table.name, target if target in schema.names else None)
+        columns = choose_columns(schema, table.name, target)
         n_features = self.model.n_features_in_
         if len(columns.features) != n_features:
             raise ValueError(f"{table.name} must have {n_features} numeric columns, as the model does not know their "
@@ -176,7 +174,6 @@ class LoadedModel:
 
     def read(self, table: TableFiles, target: str, drop_missing: bool) -> TableRows:
         """Read all rows with the features of the model and their labels."""
-        column_type(table.schema(), target, table.name)
         columns = self.columns(table, target)
         return read_rows(table.name, table.read(columns.names), columns, drop_missing)
 

@@ -43,7 +43,16 @@ class Batches:
                             "give a list of batches, or a function that returns a new iterator")  # fmt: skip
         if not (callable(batches) or isinstance(batches, Iterable)):
             raise TypeError(f"`batches` must be an iterable of (X, y) batches, got {batches!r}.")
-        self._batches = _without_shuffling(batches) if isinstance(batches, DataLoader) else batches
+        sampler = batches.sampler if isinstance(batches, DataLoader) else None
+        if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(batches.dataset):
+            batches = DataLoader(  # the rows in order, so that each keeps its number; other samplers are left alone
+                batches.dataset,
+                batch_size=batches.batch_size,
+                num_workers=batches.num_workers,
+                collate_fn=batches.collate_fn,
+                worker_init_fn=batches.worker_init_fn,
+            )
+        self._batches = batches
         if n_features is None:
             if not (first := list(islice(self._items(), 1))):
                 raise ValueError("`batches` must hold at least one batch, got none.")
@@ -94,17 +103,3 @@ def _join(parts: list[Block]) -> Block:
 
     y = None if unlabeled else concat_labels([part.y for part in parts if part.y is not None])
     return Block(np.concatenate([part.X for part in parts]), y, np.concatenate([part.rows for part in parts]), where)
-
-
-def _without_shuffling(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Read a shuffled dataset in order, so that a row keeps its number; other samplers are left alone."""
-    sampler = loader.sampler
-    if type(sampler) is not RandomSampler or sampler.replacement or sampler.num_samples != len(loader.dataset):  # type: ignore[arg-type]
-        return loader
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        worker_init_fn=loader.worker_init_fn,
-    )

@@ -122,9 +122,8 @@ class Parquet(TableSource):
         if lanes is None:
             held = read_bytes(table.metadata[0], self._columns.names)
             lanes = next((n for n in LANES if n * held <= READ_BYTES), LANES[-1])
-        pieces = split_groups(
-            [[one.row_group(k).num_rows for k in range(one.num_row_groups)] for one in table.metadata], lanes
-        )
+        counts = [[one.row_group(k).num_rows for k in range(one.num_row_groups)] for one in table.metadata]
+        pieces = split_groups(counts, lanes)
         parts = split_evenly([piece.n_rows for piece in pieces], lanes)
         self._pieces = [[pieces[i] for i in part] for part in parts]
         self._file_rows = [one.num_rows for one in table.metadata]
@@ -178,13 +177,12 @@ def open_parquet(file: File) -> Any:
 def read_bytes(metadata: Any, names: Sequence[str]) -> int:
     """Estimate the memory for reading columns of the largest row group: a page and the dictionary of each, twice."""
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    largest = max(groups, key=lambda group: group.total_byte_size, default=None)
-    total = 0
+    total, largest = 0, max(groups, key=lambda group: group.total_byte_size, default=None)
     for column in [] if largest is None else [largest.column(j) for j in range(largest.num_columns)]:
         if column.path_in_schema in names:
-            page = min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
-            has_dictionary = column.has_dictionary_page
-            total += page + (column.data_page_offset - column.dictionary_page_offset if has_dictionary else 0)
+            total += min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
+            if column.has_dictionary_page:
+                total += column.data_page_offset - column.dictionary_page_offset
     return 2 * total  # compressed and decompressed
 
 

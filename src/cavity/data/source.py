@@ -164,18 +164,13 @@ def check_block(block: Block, feature_names: list[str] | None) -> Block:
         value, name = block.X[i, j], j if feature_names is None else repr(feature_names[j])
         problem = "missing" if np.isnan(value) else "infinite"
         raise ValueError(f"{block.where(i)}: feature {name} is {problem} ({value}); {REMEDY}")
-    if block.y is not None and (missing := _is_missing(block.y)).any():
-        i = int(missing.argmax())
-        raise ValueError(f"{block.where(i)}: the label is missing ({block.y[i]}); {REMEDY}")
+    y = block.y
+    if y is not None and y.dtype.kind in "fMO":
+        try:
+            missing = np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
+        except TypeError:  # pandas' NA is neither equal to itself nor unequal
+            missing = np.array([type(label).__name__ == "NAType" or label is None for label in y], dtype=bool)
+        if missing.any():
+            i = int(missing.argmax())
+            raise ValueError(f"{block.where(i)}: the label is missing ({y[i]}); {REMEDY}")
     return block
-
-
-def _is_missing(y: NDArray[Any]) -> NDArray[np.bool_]:
-    if y.dtype.kind in "fM":
-        return np.not_equal(y, y)
-    if y.dtype.kind != "O":
-        return np.zeros(len(y), dtype=bool)
-    try:
-        return np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
-    except TypeError:  # pandas' NA is neither equal to itself nor unequal
-        return np.array([type(label).__name__ == "NAType" or label is None for label in y], dtype=bool)

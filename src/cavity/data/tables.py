@@ -50,10 +50,6 @@ def find_files(given: Given, *endings: tuple[str, ...]) -> list[File]:
         given: the names. A folder stands for the files in it and in its subfolders, sorted by path, without hidden ones
             (`.` or `_`).
         endings: which files of a folder count. Of several groups of endings, the first that has files is used.
-
-    Raises:
-        FileNotFoundError: nothing has the name; a similar name is suggested.
-        ValueError: a folder has no such files.
     """
     files = list[File]()
     for name in [given] if isinstance(given, str | os.PathLike) else given:

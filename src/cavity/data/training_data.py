@@ -140,8 +140,8 @@ class ArrayData:
     def batch(self, draw: BatchDraw | Batch) -> Batch:
         if isinstance(draw, Batch):
             return draw
-        own, index = one_hot(self.y[draw.positions], self.n_classes), draw.positions
-        return Batch(self.X[index], own, self.weight[index], index, draw.scale, False)
+        index, scale = draw
+        return Batch(self.X[index], one_hot(self.y[index], self.n_classes), self.weight[index], index, scale, False)
 
     def in_order(self, size: int | None) -> Iterator[Batch]:
         if size is None:
