@@ -225,7 +225,7 @@ WRONG = {
     "amounts": (["--target", "petal width"], "got quantities such as 0.2"),
     "a label for every row": (["--target", "id"], "150 different labels in 150 rows"),
     "one label": (["--target", "when"], "at least two different labels, got one, 2020-02-03"),
-    "a device": (["--target", "species", "--device", "abacus"], "device='abacus' cannot be used"),
+    "a device": (["--target", "species", "--device", "abacus"], "or another torch device, got 'abacus'"),
 }  # fmt: skip
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 SHOWN = 5
 SIDE = 8  # pixels
@@ -27,18 +25,37 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
     from sklearn.model_selection import train_test_split
 
     from cavity.datasets import load
-    from cavity.metrics import scores
-    from cavity.report.text import table
 
     digits = load("digits")
-    X_train, X_test, y_train, y_test = split = train_test_split(
+    X_train, X_test, y_train, y_test = train_test_split(
         digits.X, digits.y, test_size=0.25, stratify=digits.y, random_state=seed
     )
-    if files is not None:
-        _write_rows(split, files)
+    if files is not None:  # tables that the other commands read
+        files.mkdir(parents=True, exist_ok=True)
+        names = [f"pixel_{row}_{column}" for row in range(SIDE) for column in range(SIDE)]
+        for name, X, y in (("train", X_train, y_train), ("test", X_test, y_test)):
+            path = files / f"digits-{name}.csv"
+            np.savetxt(path, np.column_stack([X, y]), "%g", ",", header=",".join([*names, "digit"]), comments="")
+            click.echo(f"{path}: {len(y)} images, 64 pixels each, and the column digit")
         return
+
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from cavity.classifier import GPClassifier
+    from cavity.metrics import scores
+    from cavity.report.text import images, table
+
     click.echo(f"digits: {len(X_train)} images to learn from, {len(X_test)} to test on, 10 classes\n")
-    models = _models(seed)
+    sep, ep = (GPClassifier(method, random_state=seed, verbose=1) for method in ("sep", "ep"))
+    models = {
+        "cavity SEP": sep,
+        "cavity EP": ep,
+        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "random forest": RandomForestClassifier(random_state=seed),
+    }
     rows = []
     for name, model in models.items():
         started = time.perf_counter()
@@ -50,57 +67,17 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
         rows.append([name, f"{100 * s.error:.1f} %", nll, f"{s.brier:.3f}", f"{s.ece:.3f}", f"{seconds:.1f} s"])
     click.echo("\n" + table(["", "error", "NLL", "Brier", "calibration error", "fit"], rows))
     click.echo("\nNLL, Brier score and calibration error measure the probabilities; lower is better.")
-    _show_most_uncertain(models["cavity SEP"], X_test, y_test)
-    _save(models["cavity EP"], split, out)
 
-
-def _write_rows(split: Any, folder: Path) -> None:
-    """Write tables that the other commands read."""
-    X_train, X_test, y_train, y_test = split
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [f"pixel_{row}_{column}" for row in range(SIDE) for column in range(SIDE)]
-    for name, X, y in (("train", X_train, y_train), ("test", X_test, y_test)):
-        path = folder / f"digits-{name}.csv"
-        np.savetxt(path, np.column_stack([X, y]), "%g", ",", header=",".join([*names, "digit"]), comments="")
-        click.echo(f"{path}: {len(y)} images, 64 pixels each, and the column digit")
-
-
-def _save(model: Any, split: Any, folder: Path) -> None:
-    """Save the model and a report about it."""
-    X_train, X_test, y_train, y_test = split
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder / "digits.cavity")
-    report = model.report(X_test, y_test, train=(X_train, y_train), title="Handwritten digits")
-    report.save(folder / "report.html")
-    click.echo(f"\nOpen {folder / 'report.html'}, a report on cavity EP, in a browser.")
-    click.echo(f"Load the model with cavity.load({str(folder / 'digits.cavity')!r}).")
-
-
-def _models(seed: int) -> dict[str, Any]:
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from cavity.classifier import GPClassifier
-
-    return {
-        "cavity SEP": GPClassifier("sep", random_state=seed, verbose=1),
-        "cavity EP": GPClassifier("ep", random_state=seed, verbose=1),
-        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-        "random forest": RandomForestClassifier(random_state=seed),
-    }
-
-
-def _show_most_uncertain(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> None:
-    from cavity.report.text import images
-
-    rows = np.argsort(model.uncertainty(X).total)[::-1][:SHOWN]
-    captions = [_caption(*c) for c in zip(y[rows], model.predict_proba(X[rows]), strict=True)]
     click.echo("\nThe test images that cavity is most uncertain about:\n")
-    click.echo(images(X[rows].reshape(-1, SIDE, SIDE), captions))
+    shown, captions = np.argsort(sep.uncertainty(X_test).total)[::-1][:SHOWN], []
+    for label, p in zip(y_test[shown], sep.predict_proba(X_test[shown]), strict=True):
+        likely = [f"{k}: {p[k]:.2f}" for k in np.argsort(p)[::-1][:2]]
+        captions.append(["", *likely, f"(true label: {label})"])
+    click.echo(images(X_test[shown].reshape(-1, SIDE, SIDE), captions))
 
-
-def _caption(label: Any, p: NDArray[np.float64]) -> list[str]:
-    first, second = np.argsort(p)[::-1][:2]
-    return ["", f"{first}: {p[first]:.2f}", f"{second}: {p[second]:.2f}", f"(true label: {label})"]
+    out.mkdir(parents=True, exist_ok=True)
+    ep.save(out / "digits.cavity")
+    report = ep.report(X_test, y_test, train=(X_train, y_train), title="Handwritten digits")
+    report.save(out / "report.html")
+    click.echo(f"\nOpen {out / 'report.html'}, a report on cavity EP, in a browser.")
+    click.echo(f"Load the model with cavity.load({str(out / 'digits.cavity')!r}).")

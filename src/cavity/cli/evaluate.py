@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from cavity.cli.holdout import files_digest
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, TARGET
 from cavity.cli.output import Output, is_main_process, plural, row_progress
-from cavity.cli.rows import LoadedModel, frame, is_large, load_model, note_learned, open_table, rows_to_score
+from cavity.cli.rows import LoadedModel, frame, is_large, note_learned, open_table, rows_to_score
 from cavity.data.labels import encode, label_text, plain
 from cavity.data.source import Array, labels_of
-from cavity.data.tables import TableFiles
 
 if TYPE_CHECKING:
     from cavity.metrics import Scores
@@ -42,8 +41,23 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
     """
     if not is_main_process():
         return
-    output, loaded, table = Output(as_json), load_model(model), open_table(data)
-    tally, which = _score_table(table, loaded, loaded.target_or(target), drop_missing, output)
+    output, loaded, table = Output(as_json), LoadedModel(model), open_table(data)
+    target = loaded.target_or(target)
+    if not is_large(table) or drop_missing:
+        found = rows_to_score(table, loaded, target, drop_missing, output)
+        tally, which = score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
+    else:
+        output.note(f"{table.name} is large: it is read from disk in parts")
+        source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
+        is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
+        which = "learned from" if is_known else "new"
+        if is_known:
+            note_learned(table, output)
+        with row_progress("evaluate", table.count_rows(), output.quiet) as done:
+            for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
+                index = encode(labels_of(block), tally.classes, block.where, as_text=True)
+                tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
+                done(len(index))
     heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
     output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
     output.print(describe_scores(tally) + "\n\n" + class_table(tally))
@@ -53,31 +67,8 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
     )  # fmt: skip
 
 
-def _score_table(
-    table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, output: Output
-) -> tuple[Tally, str]:
-    if not is_large(table) or drop_missing:
-        found = rows_to_score(table, loaded, target, drop_missing, output)
-        return score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
-    output.note(f"{table.name} is large: it is read from disk in parts")
-    source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
-    is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
-    if is_known:
-        note_learned(table, output)
-    with row_progress("evaluate", table.count_rows(), output.quiet) as done:
-        for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
-            index = encode(labels_of(block), tally.classes, block.where, as_text=True)
-            tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
-            done(len(index))
-    return tally, "learned from" if is_known else "new"
-
-
 class Tally:
-    """Scores and confusion counts, block by block.
-
-    Args:
-        classes: the labels, in the order of the columns of the probabilities.
-    """
+    """Scores and confusion counts, block by block; `classes` are the labels of the columns of the probabilities."""
 
     def __init__(self, classes: NDArray[Any]) -> None:
         self.classes = classes
@@ -97,7 +88,6 @@ class Tally:
 
     @property
     def n_rows(self) -> int:
-        """Rows added."""
         return int(self.confusion.sum())
 
     def scores(self) -> Scores:
@@ -108,8 +98,9 @@ class Tally:
             raise ValueError("At least one row is required to compute scores, got none.")
         confidence, is_right = np.concatenate(self._confidence), np.concatenate(self._is_right)
         brier = max(self._brier / self.n_rows, 0.0)  # a difference of large sums can be slightly negative
-        error = float(1.0 - is_right.mean())
-        return Scores(error, self._nll / self.n_rows, brier, calibration_error(confidence, is_right))
+        return Scores(
+            float(1.0 - is_right.mean()), self._nll / self.n_rows, brier, calibration_error(confidence, is_right)
+        )
 
     def most_frequent(self) -> tuple[str, float]:
         """Return the most frequent label, and the error of always predicting it."""

@@ -22,7 +22,7 @@ from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET, split_name
 from cavity.cli.output import Output, check_writable, plural
 from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
 from cavity.data.csv import CSVFiles
-from cavity.data.labels import encode, label_text, listed, plain
+from cavity.data.labels import encode, label_text, listed
 from cavity.data.source import Array
 from cavity.data.tables import Columns, TableFiles, choose_columns
 
@@ -41,12 +41,7 @@ NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|i
 
 
 class Count(click.ParamType):
-    """A whole number, a fraction of the rows, or one of some words.
-
-    Args:
-        words: the words accepted, and the values that the classifier gets for them.
-        fractions: whether a fraction is accepted.
-    """
+    """A whole number, a fraction of the rows where `fractions`, or one of some words, which stand for values."""
 
     name = "number"
 
@@ -54,7 +49,6 @@ class Count(click.ParamType):
         self._words, self._fractions = words, fractions
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert from text."""
         if not isinstance(value, str) or value in self._words:
             return self._words.get(value, value) if isinstance(value, str) else value
         try:
@@ -62,18 +56,6 @@ class Count(click.ParamType):
         except ValueError:
             also = [*(["a fraction such as 0.1"] if self._fractions else []), *self._words]
             self.fail(f"must be {' or '.join(['a whole number', *also])}, got {value!r}", param, ctx)
-
-
-class FitOptions(NamedTuple):
-    """Options besides the parameters of the classifier; None for those not given."""
-
-    target: str
-    features: list[str] | None
-    drop: list[str]
-    drop_missing: bool
-    holdout: float | None
-    seed: int
-    resume: bool
 
 
 @click.command()
@@ -89,7 +71,7 @@ class FitOptions(NamedTuple):
 )  # fmt: skip
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option(
-    "--inducing", type=Count({}, fractions=True), default=100, show_default=True,
+    "--inducing", "n_inducing", type=Count({}, fractions=True), default=100, show_default=True,
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(list(KERNELS)), default="rbf", show_default=True)
@@ -97,9 +79,11 @@ class FitOptions(NamedTuple):
     "--scaling", type=click.Choice(list(SCALINGS)), default="standard", show_default=True, help="Of the features."
 )
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed.")
-@click.option("--seconds", type=POSITIVE, help="Maximum training time.")
-@click.option("--epochs", type=click.IntRange(1), help="Maximum number of passes over the rows.")
+@click.option(
+    "--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."
+)
+@click.option("--seconds", "max_seconds", type=POSITIVE, help="Maximum training time.")
+@click.option("--epochs", "max_epochs", type=click.IntRange(1), help="Maximum number of passes over the rows.")
 @click.option(
     "--batch-size", type=Count({"auto": "auto", "all": None}), default="auto", show_default=True,
     help="Rows of a mini-batch, or all.",
@@ -120,7 +104,7 @@ def fit(
     as_json: bool,
     quiet: bool,
     resume: bool,
-    **settings: Any,
+    **parameters: Any,
 ) -> None:
     """Train a classifier on the rows of DATA (CSV or Parquet files, folders or patterns) and save it.
 
@@ -132,37 +116,37 @@ def fit(
       cavity fit digits-train.csv --target digit -o digits.cavity
       cavity fit flights/ --target delay -o flights.cavity --drop id --seconds 600
     """
-    if resume and settings["checkpoint"] is None:
+    if resume and parameters["checkpoint"] is None:
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
     check_writable(out)
     output = Output(as_json, quiet)
     output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
-    chosen = None if features is None else split_names(features)
-    options = FitOptions(target, chosen, split_names(drop), drop_missing, holdout, settings["seed"], resume)
-    _fit(open_table(data), options, settings, out, output)
+    table, chosen = open_table(data), None if features is None else split_names(features)
+    training = _read_training_rows(
+        table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
+    )
 
-
-def _fit(table: TableFiles, options: FitOptions, settings: dict[str, Any], out: Path, output: Output) -> None:
-    """Read the rows, train, score, save, and print the result."""
-    from cavity.runtime.distributed import current_workers
-
-    read = _from_disk if is_large(table, current_workers().neighbors) else _in_memory
-    training = read(table, options, output)
-
+    from cavity import kernels
     from cavity.classifier import GPClassifier
+    from cavity.training import Event
 
-    began, model, tally = time.perf_counter(), GPClassifier(**_parameters(settings, output.quiet)), None
+    kernel = KERNELS[parameters["kernel"]]
+    parameters["kernel"] = None if kernel is None else getattr(kernels, kernel)()  # None starts elsewhere than RBF()
+    parameters["scaling"] = SCALINGS[parameters["scaling"]]
+    parameters["max_epochs"] = parameters["max_epochs"] or "auto"
+    began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
     with stop_on_interrupt() as stop:  # until the model is saved
-        model.fit(*training.arguments, stop=stop, resume=options.resume)
+        model.fit(*training.arguments, stop=stop, resume=resume)
         seconds = time.perf_counter() - began
         if (held := training.held) is not None:
             index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
             tally = score(model, held.X, index, training.columns.features)
         scores = {} if tally is None else tally.scores()._asdict()
         if output.is_main:
-            kept = {"target": options.target, "data": table.name, "holdout": training.about}
+            kept = {"target": target, "data": table.name, "holdout": training.about}
             model.save(out, metrics=kept | scores)
-    stopped = _is_stopped(model)
+    last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
+    stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
     method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
     output.print(f"{'stopped early; ' if stopped else ''}saved {'the best model so far' if stopped else 'the model'} "
                  f"to {out}: {method}")  # fmt: skip
@@ -171,49 +155,19 @@ def _fit(table: TableFiles, options: FitOptions, settings: dict[str, Any], out: 
     output.result(
         model=out,
         data=table.name,
-        target=options.target,
+        target=target,
         rows=training.n_rows or model.training_["rows"],
         held_out=training.about["rows"],
         dropped_rows=training.dropped,
         features=training.columns.features,
         left_out=training.columns.left_out,
-        classes=[plain(label) for label in model.classes_],
+        classes=model.classes_.tolist(),
         method=model.method_,
         epochs=model.n_iter_,
         seconds=seconds,
         stopped=stopped,
         log_marginal_likelihood=model.log_marginal_likelihood_,
         scores=scores or None,
-    )
-
-
-def _parameters(settings: dict[str, Any], quiet: bool) -> dict[str, Any]:
-    """Translate the options to the parameters of the classifier."""
-    from cavity import kernels
-
-    kernel = KERNELS[settings["kernel"]]
-    return {
-        "method": settings["method"],
-        "kernel": None if kernel is None else getattr(kernels, kernel)(),  # None starts at other values than RBF()
-        "n_inducing": settings["inducing"],
-        "scaling": SCALINGS[settings["scaling"]],
-        "class_weight": settings["class_weight"],
-        "max_seconds": settings["seconds"],
-        "max_epochs": "auto" if settings["epochs"] is None else settings["epochs"],
-        "batch_size": settings["batch_size"],
-        "device": settings["device"],
-        "checkpoint": settings["checkpoint"],
-        "random_state": settings["seed"],
-        "verbose": 0 if quiet else 1,
-    }
-
-
-def _is_stopped(model: Any) -> bool:
-    """Whether training was stopped by Ctrl-C."""
-    from cavity.training import Event
-
-    return any(
-        record["event"] in (Event.STOPPED, Event.CALIBRATION_STOPPED) for record in model.history_[-LAST_RECORDS:]
     )
 
 
@@ -242,83 +196,81 @@ def stop_on_interrupt() -> Iterator[threading.Event]:
 
 
 class TrainingSet(NamedTuple):
-    """The rows to learn from and those held out.
+    """The rows to learn from and those held out."""
 
-    Attributes:
-        arguments: of `GPClassifier.fit`.
-        n_rows: to learn from; None where they are not counted yet.
-        held: the rows to score on, where there are any.
-        columns: those in use.
-        about: what is saved with the model about the rows held out.
-        dropped: how many rows with missing values were ignored.
-    """
-
-    arguments: tuple[Any, ...]
-    n_rows: int | None
-    held: TableRows | None
+    arguments: tuple[Any, ...]  # of `GPClassifier.fit`
+    n_rows: int | None  # to learn from; None where they are not counted yet
+    held: TableRows | None  # the rows to score on, where there are any
     columns: Columns
-    about: dict[str, Any]
-    dropped: int = 0
+    about: dict[str, Any]  # what is saved with the model about the rows held out
+    dropped: int = 0  # how many rows with missing values were ignored
 
 
-def _in_memory(table: TableFiles, options: FitOptions, output: Output) -> TrainingSet:
-    data = table.read() if isinstance(table, CSVFiles) else None  # only all rows of a CSV file tell its types
+def _read_training_rows(
+    table: TableFiles,
+    target: str,
+    features: list[str] | None,
+    drop: list[str],
+    drop_missing: bool,
+    holdout: float | None,
+    seed: int,
+    output: Output,
+) -> TrainingSet:
+    """Read the rows and hold some out; where they are too large for memory, return a source and hold none out."""
+    from cavity.runtime.distributed import current_workers
+
+    is_streamed = is_large(table, current_workers().neighbors)
+    if is_streamed and (drop_missing or holdout):
+        raise ValueError(f"{table.name} is too large for memory, so --drop-missing and --holdout are not available; "
+                         "use files without missing values, and keep some rows in another file to score")  # fmt: skip
+    # Only all rows of a CSV file tell its types.
+    data = table.read() if isinstance(table, CSVFiles) and not is_streamed else None
     schema = table.schema() if data is None else data.schema
-    columns = choose_columns(schema, table.name, options.target, options.features, options.drop)
-    columns = columns._replace(left_out=explain_left_out(columns, table))
-    _note_left_out(columns, output)
-    rows = read_rows(table.name, table.read(columns.names) if data is None else data, columns, options.drop_missing)
+    columns = choose_columns(schema, table.name, target, features, drop)
+    if not is_streamed:
+        columns = columns._replace(left_out=explain_left_out(columns, table))
+    if columns.left_out:
+        found = ", ".join(f"{name} ({held})" for name, held in columns.left_out.items())
+        output.note(f"left out: {found}; convert them to numbers if they matter, or --drop them")
+    if is_streamed:
+        source = table.source(target, columns.features)
+        output.note(f"{table.name} is large: it is read from disk in every epoch, and no rows are held out; score the "
+                    "model on another file with `cavity evaluate`")  # fmt: skip
+        about = {"share": 0.0, "seed": seed, "rows": 0, "digest": files_digest(source)}
+        return TrainingSet((source,), None, None, columns, about)
+    rows = read_rows(table.name, table.read(columns.names) if data is None else data, columns, drop_missing)
     note_dropped(rows.dropped, output)
     for name in row_counters(rows.X, columns.features):
         output.note(f"{name!r} only counts the rows; ignore it with --drop {name!r}")
-    check_labels(rows.y, f"{table.name}: column {options.target!r}")
-    fraction = HOLDOUT if options.holdout is None else options.holdout
-    keys = row_keys(rows.X, rows.y)
-    held = hold_out(keys, rows.y, fraction, options.seed)
+    check_labels(rows.y, f"{table.name}: column {target!r}")
+    fraction, keys = HOLDOUT if holdout is None else holdout, row_keys(rows.X, rows.y)
+    held = hold_out(keys, rows.y, fraction, seed)
     if fraction and not held.any():
         output.note("too few rows to hold any out: there will be no scores")
     learned, n_labels = rows.take(~held), plural(len(np.unique(rows.y)), "label")
     output.print(f"{table.name}: {plural(len(rows.X), 'row')}, {plural(len(columns.features), 'feature')}, "
-                 f"{n_labels} in {options.target!r}")  # fmt: skip
+                 f"{n_labels} in {target!r}")  # fmt: skip
     if held.any():
         output.print(f"{plural(len(learned.X), 'row')} to learn from, {held.sum():,} held out to score on")
-    about = {"share": fraction, "seed": options.seed, "rows": int(held.sum()), "digest": digest(keys)}
+    about = {"share": fraction, "seed": seed, "rows": int(held.sum()), "digest": digest(keys)}
     arguments = frame(learned.X, columns.features), learned.y
     return TrainingSet(arguments, len(learned.X), rows.take(held) if held.any() else None, columns, about, rows.dropped)
-
-
-def _from_disk(table: TableFiles, options: FitOptions, output: Output) -> TrainingSet:
-    if options.drop_missing or options.holdout:
-        raise ValueError(f"{table.name} is too large for memory, so --drop-missing and --holdout are not available; "
-                         "use files without missing values, and keep some rows in another file to score")  # fmt: skip
-    columns = choose_columns(table.schema(), table.name, options.target, options.features, options.drop)
-    _note_left_out(columns, output)
-    source = table.source(options.target, columns.features)
-    output.note(f"{table.name} is large: it is read from disk in every epoch, and no rows are held out; score the "
-                "model on another file with `cavity evaluate`")  # fmt: skip
-    about = {"share": 0.0, "seed": options.seed, "rows": 0, "digest": files_digest(source)}
-    return TrainingSet((source,), None, None, columns, about)
-
-
-def _note_left_out(columns: Columns, output: Output) -> None:
-    if columns.left_out:
-        found = ", ".join(f"{name} ({held})" for name, held in columns.left_out.items())
-        output.note(f"left out: {found}; convert them to numbers if they matter, or --drop them")
 
 
 def explain_left_out(columns: Columns, table: TableFiles) -> dict[str, str]:
     """Explain why columns are left out; for text that is mostly numbers, name the first cell that is not."""
     texts = [name for name, held in columns.left_out.items() if held == "text"]
     batch = next(table.batches([], texts), None) if texts else None
-    return columns.left_out | ({} if batch is None else {name: _explain_text(batch.column(name)) for name in texts})
-
-
-def _explain_text(column: Any) -> str:
-    cells = [(row, cell) for row, cell in enumerate(column.slice(0, EXPLAINED_ROWS).to_pylist(), start=1) if cell]
-    others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]
-    if 2 * len(others) >= len(cells):
-        return "text"
-    return "text: row {} has {!r}".format(*others[0]) if others else "text that looks like numbers"
+    if batch is None:
+        return columns.left_out
+    found = dict(columns.left_out)
+    for name in texts:
+        column = batch.column(name).slice(0, EXPLAINED_ROWS).to_pylist()
+        cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell]
+        others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]
+        if 2 * len(others) < len(cells):
+            found[name] = "text: row {} has {!r}".format(*others[0]) if others else "text that looks like numbers"
+    return found
 
 
 def row_counters(X: Array, features: Sequence[str]) -> list[str]:

@@ -64,12 +64,7 @@ def hold_out(keys: Keys, y: NDArray[Any], fraction: float, seed: int) -> Mask:
 
 
 def recognize(X: Array, y: NDArray[Any], metrics: dict[str, Any]) -> Mask | None:
-    """Return which rows were held out, if these are the rows of the fit; None if they are others.
-
-    Args:
-        X, y: the rows given now.
-        metrics: of the model.
-    """
+    """Return which rows were held out, if these are the rows of the fit by the model's metrics; None if not."""
     kept = metrics.get("holdout")
     if not isinstance(kept, dict) or kept.get("digest") is None:
         return None

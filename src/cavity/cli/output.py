@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
@@ -22,8 +21,7 @@ BAR_DELAY = 2.0  # seconds: shorter work needs no progress bar
 class Commands(click.Group):
     """A group that imports a command when it runs, prints an error as one line, and exits with 130 on Ctrl-C.
 
-    Args:
-        summaries: one line of help for each command; `cavity.cli.NAME` defines the command NAME.
+    `summaries` has one line of help for each command; `cavity.cli.NAME` defines the command NAME.
     """
 
     def __init__(self, *args: Any, summaries: Mapping[str, str] | None = None, **settings: Any) -> None:
@@ -51,7 +49,14 @@ class Commands(click.Group):
             click.echo("stopped", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if not _is_expected(error):
+            expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError, MemoryError)
+            if isinstance(error, RuntimeError) and "torch" in sys.modules:
+                from torch import OutOfMemoryError
+
+                from cavity.training.checkpoint import CheckpointError
+
+                expected = (CheckpointError, OutOfMemoryError)
+            if not isinstance(error, expected):  # click's own exceptions and bugs
                 raise
             if isinstance(error, OSError) and error.strerror and error.filename:
                 message = f"{error.filename}: {error.strerror}"
@@ -60,26 +65,8 @@ class Commands(click.Group):
             raise click.ClickException(message) from error
 
 
-def _is_expected(error: Exception) -> bool:
-    """Whether the message tells the user what to do; click's own exceptions and bugs pass through."""
-    if isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
-        return True
-    if "torch" not in sys.modules or not isinstance(error, RuntimeError):
-        return False
-    from torch import OutOfMemoryError
-
-    from cavity.training.checkpoint import CheckpointError
-
-    return isinstance(error, CheckpointError | OutOfMemoryError)
-
-
 class Output:
-    """Prints for people or for programs.
-
-    Args:
-        as_json: stdout gets one JSON object and nothing else.
-        quiet: print no notes, and no result but JSON.
-    """
+    """Prints for people, or one JSON object with `as_json`; `quiet` leaves out notes, and results but JSON."""
 
     def __init__(self, as_json: bool, quiet: bool = False) -> None:
         self.as_json, self.quiet, self.is_main = as_json, quiet, is_main_process()
@@ -103,20 +90,11 @@ class Output:
     def result(self, **values: Any) -> None:
         """Print the result for programs."""
         if self.is_main and self.as_json:
-            click.echo(json.dumps(_jsonable(values | {"notes": self.notes}), ensure_ascii=False, allow_nan=False))
+            from cavity.data.labels import plain
 
-
-def _jsonable(value: Any) -> Any:
-    """Convert to JSON values, which have no NaN and no infinity."""
-    if isinstance(value, dict):
-        return {str(name): _jsonable(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(part) for part in value]
-    if hasattr(value, "item"):  # a NumPy scalar
-        return _jsonable(value.item())
-    if isinstance(value, Path):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            text = json.dumps(values | {"notes": self.notes}, default=plain)
+            found = json.loads(text, parse_constant=lambda constant: None)  # JSON has no NaN and no infinity
+            click.echo(json.dumps(found, ensure_ascii=False))
 
 
 def is_main_process() -> bool:
@@ -145,16 +123,7 @@ def plural(count: int, one: str, more: str | None = None) -> str:
 
 @contextmanager
 def row_progress(title: str, total: int | None, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show progress through rows: a bar on a terminal, elsewhere a line from time to time.
-
-    Args:
-        title: what is done.
-        total: number of rows; None if unknown.
-        quiet: show nothing.
-
-    Yields:
-        A function to call with the number of rows done since the last call.
-    """
+    """Yield a function that counts rows done and shows them: a bar on a terminal, elsewhere a line now and then."""
     from tqdm import tqdm
 
     from cavity.runtime.progress import SECONDS_BETWEEN_LINES, clock, is_live

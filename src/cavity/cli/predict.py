@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, QUIET, split_names
 from cavity.cli.output import Output, check_writable, is_main_process, plural, row_progress
-from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, load_model, note_dropped, open_table
+from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, note_dropped, open_table
 from cavity.data.tables import TableFiles, arrow, column_type
 
 STDOUT = "-"
@@ -58,19 +59,46 @@ def predict(
         raise click.UsageError("--uncertainty, --keep and --drop-missing need a file for -o, not a folder")
     if not (is_folder or is_main_process()):
         return
-    output, began = Output(as_json, quiet), time.perf_counter()
-    loaded, table = load_model(model), open_table(data)
-    features = loaded.columns(table, None if loaded.names is not None else loaded.target).features
-    if is_folder:
-        from cavity.runtime.distributed import current_workers
+    output, began, kept, dropped = Output(as_json, quiet), time.perf_counter(), split_names(keep), 0
+    loaded, table = LoadedModel(model), open_table(data)
+    is_labeled = loaded.names is None and loaded.target in table.schema().names
+    features = loaded.columns(table, loaded.target if is_labeled else None).features
 
-        rows = sum(current_workers().gather(int(loaded.model.predict_to(table.source(None, features), out))))
+    from cavity.data.predictions import LABEL, prediction_table, probability_names, write_tables
+    from cavity.runtime.distributed import current_workers
+
+    fitted, classes = loaded.model, loaded.model.classes_
+
+    def tables() -> Iterator[Any]:
+        nonlocal dropped
+        nothing = dict.fromkeys(kept, arrow().array([], arrow().string()))
+        parts = batches(table, features, kept, drop_missing)
+        first = next(parts, TableBatch(np.empty((0, len(features))), nothing, 0))  # no rows have columns all the same
+        for part in chain([first], parts):
+            n, rows = len(part.X), frame(part.X, loaded.names)
+            log_p = fitted.predict_log_proba(rows) if n else np.empty((0, len(classes)))
+            spread = () if not uncertainty else fitted.uncertainty(rows) if n else np.empty((3, 0))
+            yield prediction_table(classes, log_p, part.kept, dict(zip(UNCERTAINTIES, spread, strict=False)))
+            dropped += part.dropped
+            done(n + part.dropped)
+
+    if is_folder:
+        count = sum(current_workers().gather(int(fitted.predict_to(table.source(None, features), out))))
     else:
         _check_out(out, table)
-        rows = _write_file(loaded, table, features, out, uncertainty, split_names(keep), drop_missing, output)
+        own = [LABEL, *probability_names(classes), *(UNCERTAINTIES if uncertainty else ())]
+        for name in kept:
+            column_type(table.schema(), name, table.name)
+            if name in own or kept.count(name) > 1:
+                raise ValueError(
+                    f"--keep {name}: column names must be unique, and the predictions have this one already"
+                )
+        with row_progress("predict", table.count_rows(), output.quiet) as done:
+            count = write_tables(out, tables())
+        note_dropped(dropped, output)
     if out != STDOUT:
-        output.print(f"{out}: predictions for {plural(rows, 'row')}")
-    output.result(model=model, data=table.name, out=out, rows=rows, seconds=time.perf_counter() - began)
+        output.print(f"{out}: predictions for {plural(count, 'row')}")
+    output.result(model=model, data=table.name, out=out, rows=count, seconds=time.perf_counter() - began)
 
 
 def _check_out(out: str, table: TableFiles) -> None:
@@ -82,47 +110,3 @@ def _check_out(out: str, table: TableFiles) -> None:
         raise ValueError(f"-o {out} is one of the data files; give another name")
     if path.suffix not in ENDINGS:
         raise ValueError(f"-o {out}: the name must end in .csv or .parquet; - is stdout, and a folder ends in /")
-
-
-def _write_file(
-    loaded: LoadedModel,
-    table: TableFiles,
-    features: list[str],
-    out: str,
-    uncertainty: bool,
-    keep: list[str],
-    drop_missing: bool,
-    output: Output,
-) -> int:
-    from cavity.data.predictions import LABEL, prediction_table, probability_names, write_tables
-
-    model, dropped = loaded.model, 0
-    own = [LABEL, *probability_names(model.classes_), *(UNCERTAINTIES if uncertainty else ())]
-    for name in keep:
-        column_type(table.schema(), name, table.name)
-        if name in own or keep.count(name) > 1:
-            raise ValueError(f"--keep {name}: column names must be unique, and the predictions have this one already")
-
-    def predicted(part: TableBatch) -> Any:
-        rows = frame(part.X, loaded.names)
-        log_p = model.predict_log_proba(rows) if len(part.X) else np.empty((0, len(model.classes_)))
-        after = {}
-        if uncertainty:
-            after = dict(zip(UNCERTAINTIES, model.uncertainty(rows) if len(part.X) else np.empty((3, 0)), strict=True))
-        return prediction_table(model.classes_, log_p, part.kept, after)
-
-    def tables() -> Iterator[Any]:
-        nonlocal dropped
-        part = None
-        for part in batches(table, features, keep, drop_missing):
-            yield predicted(part)
-            dropped += part.dropped
-            done(len(part.X) + part.dropped)
-        if part is None:  # a file of no rows has columns all the same
-            nothing = arrow().array([], arrow().string())
-            yield predicted(TableBatch(np.empty((0, len(features))), dict.fromkeys(keep, nothing), 0))
-
-    with row_progress("predict", table.count_rows(), output.quiet) as done:
-        rows = write_tables(out, tables())
-    note_dropped(dropped, output)
-    return rows

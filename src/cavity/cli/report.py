@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cavity.cli.holdout import recognize
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
 from cavity.cli.output import Output, check_writable, is_main_process, plural
-from cavity.cli.rows import LoadedModel, TableRows, frame, is_large, load_model, open_table, rows_to_score
+from cavity.cli.rows import LoadedModel, frame, is_large, open_table, rows_to_score
 from cavity.data.labels import encode
 
 
@@ -51,17 +50,25 @@ def report(
         return
     check_writable(out)
     output, began = Output(as_json, quiet), time.perf_counter()
-    loaded, table = load_model(model), open_table(data)
+    loaded, table = LoadedModel(model), open_table(data)
     target = loaded.target_or(target)
     if is_large(table):
         raise ValueError(f"{table.name} is too large for the memory of this machine; use a sample of its rows")
     found = rows_to_score(table, loaded, target, drop_missing, output)
-    learned = found.learned if train is None else _training_rows(train, loaded, target, drop_missing)
+    learned, classes, training = found.learned, loaded.model.classes_, None
+    if train is not None:  # the rows of that file, without those held out from training
+        learned = loaded.read(open_table([train]), target, drop_missing)
+        held = recognize(learned.X, learned.y, loaded.metrics)
+        learned = learned if held is None else learned.take(~held)
+    if learned is not None:
+        numbers = learned.numbers
+        index = encode(learned.y, classes, lambda i: f"training rows, row {numbers[i]}", as_text=True)
+        training = learned.X, classes[index]
     output.status(f"Examining {plural(len(found.class_index), 'row')}")
     page = loaded.model.report(
         frame(found.rows.X, loaded.names),
-        loaded.model.classes_[found.class_index],
-        train=_encoded(loaded, learned),
+        classes[found.class_index],
+        train=training,
         title=title or f"{model.stem} on {table.name}",
         row_names=found.rows.numbers.tolist(),
     )
@@ -73,19 +80,3 @@ def report(
     )  # fmt: skip
     if is_opened:
         click.launch(str(out.resolve()))
-
-
-def _training_rows(train: str, loaded: LoadedModel, target: str, drop_missing: bool) -> TableRows:
-    """Read the rows of a file, without those held out from training."""
-    rows = loaded.read(open_table([train]), target, drop_missing)
-    held = recognize(rows.X, rows.y, loaded.metrics)
-    return rows if held is None else rows.take(~held)
-
-
-def _encoded(loaded: LoadedModel, learned: TableRows | None) -> Any:
-    """Return the training rows in the form that the report expects."""
-    if learned is None:
-        return None
-    classes = loaded.model.classes_
-    index = encode(learned.y, classes, lambda i: f"training rows, row {learned.numbers[i]}", as_text=True)
-    return learned.X, classes[index]

@@ -20,7 +20,6 @@ from cavity.data.tables import (
     TableFiles,
     arrow,
     choose_columns,
-    column_type,
     contents,
     feature_array,
     find_files,
@@ -59,22 +58,14 @@ def is_large(table: TableFiles, n_processes: int = 1) -> bool:
 
 
 class TableRows(NamedTuple):
-    """Labeled rows in memory.
+    """Labeled rows in memory."""
 
-    Attributes:
-        X: inputs, (N, D), all finite.
-        y: labels, (N,).
-        numbers: of each row in its files, from 1.
-        dropped: how many rows with missing values were ignored.
-    """
-
-    X: Array
-    y: NDArray[Any]
-    numbers: NDArray[np.int64]
-    dropped: int = 0
+    X: Array  # inputs, (N, D), all finite
+    y: NDArray[Any]  # labels, (N,)
+    numbers: NDArray[np.int64]  # of each row in its files, from 1
+    dropped: int = 0  # how many rows with missing values were ignored
 
     def take(self, where: NDArray[Any]) -> TableRows:
-        """Select rows."""
         return self._replace(X=self.X[where], y=self.y[where], numbers=self.numbers[where])
 
 
@@ -87,12 +78,21 @@ class TableBatch(NamedTuple):
 
 
 def read_rows(name: str, data: Any, columns: Columns, drop_missing: bool) -> TableRows:
-    """Convert an Arrow table to inputs and labels, and check them."""
-    X, target = feature_array(data, columns.features), data.column(columns.target)
-    kept = _complete_rows(X, columns, name, 1, drop_missing, _is_missing(target))
+    """Convert an Arrow table to inputs and labels (whole numbers, booleans or text), and check them."""
+    X, target, compute = feature_array(data, columns.features), data.column(columns.target), arrow("pyarrow.compute")
+    held, no_label = contents(target.type), np.asarray(compute.is_null(target, nan_is_null=True))
+    if held == "text":  # an empty cell is no label
+        no_label = no_label | np.asarray(compute.fill_null(compute.equal(target.cast(arrow().string()), ""), True))
+    kept = _complete_rows(X, columns, name, 1, drop_missing, no_label)
     if not len(kept):
         raise ValueError(f"{name}: every row has missing values" if len(X) else f"{name} has no rows")
-    y = _read_labels(target.take(arrow().array(kept)), f"{name}: column {columns.target!r}")
+    if held in ("bytes", "lists"):
+        raise ValueError(f"{name}: column {columns.target!r} must hold one label a row, as text or numbers, got {held}")
+    y = label_array(target.take(arrow().array(kept)).combine_chunks())
+    if y.dtype.kind == "f" and (y == np.floor(y)).all():
+        y = y.astype(np.int64)
+    elif y.dtype.kind not in "biuf":
+        y = np.array([str(label) for label in y.tolist()], dtype=str)
     return TableRows(X[kept], y, kept + 1, len(X) - len(kept))
 
 
@@ -127,26 +127,6 @@ def _complete_rows(
     return np.flatnonzero(~has_gap)
 
 
-def _is_missing(column: Any) -> NDArray[np.bool_]:
-    """Return where a column of labels is null, NaN or an empty cell."""
-    compute = arrow("pyarrow.compute")
-    is_null = np.asarray(compute.is_null(column, nan_is_null=True))
-    if contents(column.type) != "text":
-        return is_null
-    return is_null | np.asarray(compute.fill_null(compute.equal(column.cast(arrow().string()), ""), True))
-
-
-def _read_labels(column: Any, name: str) -> NDArray[Any]:
-    """Convert a column without missing values to labels: whole numbers, booleans or text."""
-    held = contents(column.type)
-    if held in ("bytes", "lists"):
-        raise ValueError(f"{name} must hold one label a row, as text or numbers, got {held}")
-    y = label_array(column.combine_chunks())
-    if y.dtype.kind == "f" and (y == np.floor(y)).all():
-        return y.astype(np.int64)
-    return y if y.dtype.kind in "biuf" else np.array([str(label) for label in y.tolist()], dtype=str)
-
-
 def frame(X: Array, names: Sequence[str] | None) -> Any:
     """Return inputs with the feature names that the classifier expects; a plain array where it has none."""
     return X if names is None else arrow().table({name: X[:, j] for j, name in enumerate(names)})
@@ -155,17 +135,19 @@ def frame(X: Array, names: Sequence[str] | None) -> Any:
 # --- Models ---
 
 
-class LoadedModel(NamedTuple):
-    """A fitted classifier from a file, with its feature names and the name of its label column, where known."""
+class LoadedModel:
+    """A fitted classifier from a file, with what was saved beside it, and its feature names, where known."""
 
-    model: Any
-    names: list[str] | None
-    target: str | None
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist; `cavity fit` creates a model")
+        from cavity.classifier import load
 
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """What was saved with the model."""
-        return self.model.metrics_ or {}
+        self.model: Any = load(path)
+        self.metrics: dict[str, Any] = self.model.metrics_ or {}
+        self.target: str | None = self.metrics.get("target")
+        names = getattr(self.model, "feature_names_in_", None)
+        self.names = None if names is None else [str(name) for name in names]
 
     def target_or(self, given: str | None) -> str:
         """Return the label column: the one given, else the one that the model was trained on."""
@@ -183,7 +165,7 @@ class LoadedModel(NamedTuple):
                 raise ValueError(f"{table.name}: {len(missing)} of the {len(self.names)} feature columns of the model "
                                  f"are missing, such as {missing[0]!r} and {missing[1]!r}")  # fmt: skip
             return choose_columns(schema, table.name, target, self.names)
-        columns = choose_columns(schema, table.name, target if target in schema.names else None)
+        columns = choose_columns(schema, table.name, target)
         n_features = self.model.n_features_in_
         if len(columns.features) != n_features:
             raise ValueError(f"{table.name} must have {n_features} numeric columns, as the model does not know their "
@@ -192,37 +174,17 @@ class LoadedModel(NamedTuple):
 
     def read(self, table: TableFiles, target: str, drop_missing: bool) -> TableRows:
         """Read all rows with the features of the model and their labels."""
-        column_type(table.schema(), target, table.name)
         columns = self.columns(table, target)
         return read_rows(table.name, table.read(columns.names), columns, drop_missing)
 
 
-def load_model(path: Path) -> LoadedModel:
-    """Load a model from its file."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; `cavity fit` creates a model")
-    from cavity.classifier import load
-
-    model = load(path)
-    names = getattr(model, "feature_names_in_", None)
-    target = (model.metrics_ or {}).get("target")
-    return LoadedModel(model, None if names is None else [str(name) for name in names], target)
-
-
 class ScoredRows(NamedTuple):
-    """Rows that a model is scored on.
-
-    Attributes:
-        rows: those to use.
-        class_index: of each label among the classes.
-        learned: the rows that the model has learned from, where known.
-        which: "new", "held out" or "learned from".
-    """
+    """Rows that a model is scored on."""
 
     rows: TableRows
-    class_index: NDArray[np.int64]
-    learned: TableRows | None
-    which: str
+    class_index: NDArray[np.int64]  # of each label among the classes
+    learned: TableRows | None  # the rows that the model has learned from, where known
+    which: str  # "new", "held out" or "learned from"
 
 
 def rows_to_score(table: TableFiles, loaded: LoadedModel, target: str, drop_missing: bool, out: Output) -> ScoredRows:

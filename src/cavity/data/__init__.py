@@ -31,7 +31,7 @@ __all__ = [
     "survey",
 ]
 
-_NAMES = {
+_MODULES = {
     "arrays": ("Arrays", "Npy"),
     "csv": ("CSV",),
     "iterables": ("Batches",),
@@ -40,11 +40,11 @@ _NAMES = {
     "surveys": ("Survey", "survey"),
     "training_data": ("ArrayData", "StreamData"),
 }
-_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that the command line starts without torch and pyarrow."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,21 +49,15 @@ class Arrays:
         first, end = (self._n_rows * (lane + k) // self.lanes for k in (0, 1))
         size = block_rows(self.n_features, self.lanes)
         for start in permuted(range(first, end, size), seed):
-            yield self._block(start, min(start + size, end), first)
+            stop = min(start + size, end)
+            X = as_features(_rows(self._X, start, stop), self.n_features, self._name)
+            y = None if self._y is None else as_labels(_rows(self._y, start, stop), len(X), "y")
+            block = Block(X, y, np.arange(start - first, stop - first), partial(row_name, self._name, start))
+            yield check_block(block, self.feature_names)
 
     def fingerprint(self) -> dict[str, Any]:
-        return {
-            "kind": "arrays",
-            "shape": [self._n_rows, self.n_features],
-            "features": self.feature_names,
-            "lanes": self.lanes,
-        }
-
-    def _block(self, start: int, end: int, first: int) -> Block:
-        X = as_features(_rows(self._X, start, end), self.n_features, self._name)
-        y = None if self._y is None else as_labels(_rows(self._y, start, end), len(X), "y")
-        block = Block(X, y, np.arange(start - first, end - first), partial(row_name, self._name, start))
-        return check_block(block, self.feature_names)
+        shape = [self._n_rows, self.n_features]
+        return {"kind": "arrays", "shape": shape, "features": self.feature_names, "lanes": self.lanes}
 
 
 class Npy(Arrays):

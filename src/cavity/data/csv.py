@@ -21,12 +21,7 @@ class CSVFiles(TableFiles):
     """CSV files with a header line.
 
     pyarrow's datasets are not used: they take the types of a column from the first block of the first file, and their
-    errors do not name the row.
-
-    Args:
-        given: their names, folders or patterns.
-        name: what messages call them together.
-        delimiter: between two columns; by default the most frequent of `,`, `;`, tab and `|` in the header of a file.
+    errors do not name the row. The default delimiter is the most frequent of `,`, `;`, tab and `|` in the header.
     """
 
     endings = (".csv", ".csv.gz", ".tsv")
@@ -68,7 +63,7 @@ class CSVFiles(TableFiles):
             raise ValueError(f"{file.name}: {message}") from None
 
     def count_rows(self) -> int | None:
-        if any(_is_packed(file) for file in self.files):
+        if any(file.path.suffix == ".gz" for file in self.files):
             return None
         count = 0
         for file in self.files:
@@ -77,7 +72,7 @@ class CSVFiles(TableFiles):
         return count
 
     def n_bytes(self) -> int:
-        return sum(file.path.stat().st_size * (COMPRESSION if _is_packed(file) else 1) for file in self.files)
+        return sum(file.path.stat().st_size * (COMPRESSION if file.path.suffix == ".gz" else 1) for file in self.files)
 
     def source(self, target: str | None, features: Sequence[str]) -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
@@ -85,28 +80,21 @@ class CSVFiles(TableFiles):
     def _read_file(self, file: File, names: Names) -> Any:
         csv = arrow("pyarrow.csv")
         try:
-            return csv.read_csv(
-                file.path,
-                parse_options=self._parsing(file),
-                convert_options=csv.ConvertOptions(include_columns=names),
-            )
+            return csv.read_csv(file.path, None, self._parsing(file), csv.ConvertOptions(include_columns=names))
         except (arrow().ArrowInvalid, arrow().ArrowKeyError) as error:
             raise ValueError(f"{file.name}: {error.args[0]}") from None
 
     def _open(self, file: File, types: dict[str, Any]) -> Any:
         csv = arrow("pyarrow.csv")
-        return csv.open_csv(
-            file.path,
-            csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES),
-            self._parsing(file),
-            csv.ConvertOptions(column_types=types, include_columns=list(types)),
-        )
+        reading = csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
+        converting = csv.ConvertOptions(column_types=types, include_columns=list(types))
+        return csv.open_csv(file.path, reading, self._parsing(file), converting)
 
     def _parsing(self, file: File) -> Any:
         """Return pyarrow's parse options, with the delimiter of the file."""
         delimiter = self._delimiter
         if delimiter is None:
-            open_text = gzip.open if _is_packed(file) else open
+            open_text = gzip.open if file.path.suffix == ".gz" else open
             with open_text(file.path, "rt", encoding="utf-8", errors="replace") as lines:
                 delimiter = max(DELIMITERS, key=lines.readline().count)
         return arrow("pyarrow.csv").ParseOptions(delimiter=delimiter)
@@ -138,13 +126,11 @@ class CSV(TableSource):
     ([[300.0], [1200.0]], ['carrier'])
     """
 
-    kind = "csv"
-
     def __init__(
         self, path: Given, target: str | None = None, features: Names = None, *, delimiter: str | None = None
     ) -> None:
         self._table = CSVFiles(path, delimiter=delimiter)
-        super().__init__(self._table, target, features)
+        super().__init__("csv", self._table, target, features)
         self._types = self._table.types(self.feature_names)
         if target is not None:
             self._types[target] = column_type(self._table.schema(), target, self._table.name)
@@ -153,27 +139,18 @@ class CSV(TableSource):
         self.lanes = len(self._lane_files)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        files = self._lane_files[lane]
+        files, target, pc = self._lane_files[lane], self._columns.target, arrow("pyarrow.compute")
         for i in permuted(files, seed):
-            yield from self._file_blocks(i, sum(self._count(k) for k in files if k < i))
-
-    def _file_blocks(self, i: int, first: int) -> Iterator[Block]:
-        file, done, pc = self._files[i], 0, arrow("pyarrow.compute")
-        target = self._columns.target
-        for batch in self._table.stream(file, self._types):
-            if target is not None and arrow().types.is_string(self._types[target]):  # an empty cell is no label
-                place, cells = batch.schema.get_field_index(target), batch.column(target)
-                batch = batch.set_column(place, target, pc.if_else(pc.equal(cells, ""), None, cells))
-            yield self._columns.block(batch, first + done, file, done)
-            done += batch.num_rows
-        self._counts[i] = done
+            file, first, done = self._files[i], sum(self._count(k) for k in files if k < i), 0
+            for batch in self._table.stream(file, self._types):
+                if target is not None and arrow().types.is_string(self._types[target]):  # an empty cell is no label
+                    place, cells = batch.schema.get_field_index(target), batch.column(target)
+                    batch = batch.set_column(place, target, pc.if_else(pc.equal(cells, ""), None, cells))
+                yield self._columns.block(batch, first + done, file, done)
+                done += batch.num_rows
+            self._counts[i] = done
 
     def _count(self, i: int) -> int:
-        """Count the rows of a file, which is read for that unless it was before."""
         if i not in self._counts:
             self._counts[i] = sum(batch.num_rows for batch in self._table.stream(self._files[i], self._types))
         return self._counts[i]
-
-
-def _is_packed(file: File) -> bool:
-    return file.path.name.endswith(".gz")

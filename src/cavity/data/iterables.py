@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,29 @@ class Batches:
                             "give a list of batches, or a function that returns a new iterator")  # fmt: skip
         if not (callable(batches) or isinstance(batches, Iterable)):
             raise TypeError(f"`batches` must be an iterable of (X, y) batches, got {batches!r}.")
-        self._batches = _without_shuffling(batches) if isinstance(batches, DataLoader) else batches
-        self.n_features = self._first_width() if n_features is None else n_features
+        sampler = batches.sampler if isinstance(batches, DataLoader) else None
+        if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(batches.dataset):
+            batches = DataLoader(  # the rows in order, so that each keeps its number; other samplers are left alone
+                batches.dataset,
+                batch_size=batches.batch_size,
+                num_workers=batches.num_workers,
+                collate_fn=batches.collate_fn,
+                worker_init_fn=batches.worker_init_fn,
+            )
+        self._batches = batches
+        if n_features is None:
+            if not (first := list(islice(self._items(), 1))):
+                raise ValueError("`batches` must hold at least one batch, got none.")
+            n_features = _split(first[0], "batch 0", None)[0].shape[1]
+        self.n_features = n_features
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        parts: list[Block] = []
-        for part in self._parts():
-            parts.append(part)
+        parts, done = list[Block](), 0
+        for k, item in enumerate(self._items()):
+            X, y = _split(item, f"batch {k}", self.n_features)
+            if len(X):
+                parts.append(Block(X, y, np.arange(done, done + len(X)), partial(row_name, f"batch {k}", 0)))
+            done += len(X)
             if sum(len(part.rows) for part in parts) >= MIN_ROWS:
                 yield check_block(_join(parts), None)
                 parts = []
@@ -60,20 +77,6 @@ class Batches:
 
     def _items(self) -> Iterator[Any]:
         return iter(self._batches if isinstance(self._batches, Iterable) else self._batches())
-
-    def _first_width(self) -> int:
-        for item in self._items():
-            return _split(item, "batch 0", None)[0].shape[1]
-        raise ValueError("`batches` must hold at least one batch, got none.")
-
-    def _parts(self) -> Iterator[Block]:
-        """Yield a block for each batch that has rows."""
-        done = 0
-        for k, item in enumerate(self._items()):
-            X, y = _split(item, f"batch {k}", self.n_features)
-            if len(X):
-                yield Block(X, y, np.arange(done, done + len(X)), partial(row_name, f"batch {k}", 0))
-            done += len(X)
 
 
 def _split(item: Any, name: str, n_features: int | None) -> tuple[Array, NDArray[Any] | None]:
@@ -87,7 +90,6 @@ def _split(item: Any, name: str, n_features: int | None) -> tuple[Array, NDArray
 
 
 def _join(parts: list[Block]) -> Block:
-    """Join consecutive blocks."""
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0, *(len(part.rows) for part in parts)])
@@ -101,17 +103,3 @@ def _join(parts: list[Block]) -> Block:
 
     y = None if unlabeled else concat_labels([part.y for part in parts if part.y is not None])
     return Block(np.concatenate([part.X for part in parts]), y, np.concatenate([part.rows for part in parts]), where)
-
-
-def _without_shuffling(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Read a shuffled dataset in order, so that a row keeps its number; other samplers are left alone."""
-    sampler = loader.sampler
-    if type(sampler) is not RandomSampler or sampler.replacement or sampler.num_samples != len(loader.dataset):  # type: ignore[arg-type]
-        return loader
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        worker_init_fn=loader.worker_init_fn,
-    )

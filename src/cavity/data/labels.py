@@ -71,11 +71,7 @@ def find_labels(y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.int6
 
 
 def encode(
-    y: NDArray[Any],
-    classes: NDArray[Any],
-    where: Callable[[int], str] = "y, row {}".format,
-    *,
-    as_text: bool = False,
+    y: NDArray[Any], classes: NDArray[Any], where: Callable[[int], str] = "y, row {}".format, *, as_text: bool = False
 ) -> NDArray[np.int64]:
     """Return the index of each label in the classes.
 
@@ -107,11 +103,7 @@ def encode(
 
 
 class LabelCounts:
-    """Counts of each label, block by block.
-
-    Args:
-        classes: the labels allowed, sorted; None allows any.
-    """
+    """Counts of each label, block by block; `classes` are the labels allowed, sorted, and None allows any."""
 
     def __init__(self, classes: NDArray[Any] | None = None) -> None:
         self._is_fixed = classes is not None

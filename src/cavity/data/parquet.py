@@ -34,23 +34,14 @@ CHANGED = "the file has changed since the source was created; create it again"
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of a row group.
+    """Consecutive rows of a row group."""
 
-    Attributes:
-        file: index of the file.
-        group: index of its row group.
-        offset: number of rows before them in the group.
-        n_rows: how many they are.
-        start: number of rows before them in the file.
-        group_rows: rows of the group.
-    """
-
-    file: int
-    group: int
-    offset: int
+    file: int  # index of the file
+    group: int  # index of its row group
+    offset: int  # number of rows before them in the group
     n_rows: int
-    start: int
-    group_rows: int
+    start: int  # number of rows before them in the file
+    group_rows: int  # rows of the group
 
 
 class ParquetFiles(TableFiles):
@@ -115,13 +106,11 @@ class Parquet(TableSource):
     [['none'], ['short', 'none']]
     """
 
-    kind = "parquet"
-
     def __init__(
         self, path: Given, target: str | None = None, features: Names = None, lanes: int | None = None
     ) -> None:
         table = ParquetFiles(path)
-        super().__init__(table, target, features)
+        super().__init__("parquet", table, target, features)
         first = table.schema()
         for file, metadata in zip(self._files, table.metadata, strict=True):
             schema = metadata.schema.to_arrow_schema()
@@ -133,14 +122,18 @@ class Parquet(TableSource):
         if lanes is None:
             held = read_bytes(table.metadata[0], self._columns.names)
             lanes = next((n for n in LANES if n * held <= READ_BYTES), LANES[-1])
-        pieces = split_groups([group_rows(one) for one in table.metadata], lanes)
+        counts = [[one.row_group(k).num_rows for k in range(one.num_row_groups)] for one in table.metadata]
+        pieces = split_groups(counts, lanes)
         parts = split_evenly([piece.n_rows for piece in pieces], lanes)
         self._pieces = [[pieces[i] for i in part] for part in parts]
         self._file_rows = [one.num_rows for one in table.metadata]
         self.lanes = len(self._pieces)
 
     def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
-        pieces = merge_pieces(self._pieces[lane]) if seed is None else self._pieces[lane]
+        pieces = self._pieces[lane]
+        if seed is None:  # pieces of a row group that follow each other are read as one
+            groups = [list(group) for _, group in groupby(pieces, key=lambda piece: (piece.file, piece.group))]
+            pieces = [group[0]._replace(n_rows=sum(piece.n_rows for piece in group)) for group in groups]
         firsts = accumulate((piece.n_rows for piece in pieces), initial=0)
         order = permuted(list(zip(pieces, firsts, strict=False)), seed)
         for k, mine in groupby(order, key=lambda item: item[0].file):
@@ -150,32 +143,27 @@ class Parquet(TableSource):
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
-        files = [facts | {"rows": n} for facts, n in zip(found["files"], self._file_rows, strict=True)]
-        return found | {"files": files}
+        for facts, n in zip(found["files"], self._file_rows, strict=True):
+            facts["rows"] = n
+        return found
 
     def _piece_blocks(self, opened: Any, piece: Piece, first: int) -> Iterator[Block]:
-        file, done = self._files[piece.file], 0
-        for batch in self._read(opened, piece, file.name):
-            yield self._columns.block(batch, first + done, file, piece.start + done)
-            done += batch.num_rows
-
-    def _read(self, opened: Any, piece: Piece, name: str) -> Iterator[Any]:
         """Read the rows of a piece; those before it in the row group are decoded and dropped."""
-        groups = opened.metadata
+        file, groups = self._files[piece.file], opened.metadata
         if piece.group >= groups.num_row_groups or groups.row_group(piece.group).num_rows != piece.group_rows:
-            raise ValueError(f"{name}: row group {piece.group} no longer has {piece.group_rows} rows; {CHANGED}")
-        size, skipped, left = block_rows(self.n_features, self.lanes), piece.offset, piece.n_rows
+            raise ValueError(f"{file.name}: row group {piece.group} no longer has {piece.group_rows} rows; {CHANGED}")
+        size, skipped, done = block_rows(self.n_features, self.lanes), 0, 0
         try:
             for batch in opened.iter_batches(size, [piece.group], self._columns.names, use_threads=False):
-                drop = min(skipped, batch.num_rows)
-                part = batch.slice(drop, left)
-                skipped, left = skipped - drop, left - part.num_rows
+                drop = min(piece.offset - skipped, batch.num_rows)
+                part = batch.slice(drop, piece.n_rows - done)
                 if part.num_rows:
-                    yield part
-                if not left:
+                    yield self._columns.block(part, first + done, file, piece.start + done)
+                skipped, done = skipped + drop, done + part.num_rows
+                if done == piece.n_rows:
                     return
         except arrow().ArrowException as error:
-            raise ValueError(f"{name}: {error}; {CHANGED}") from error
+            raise ValueError(f"{file.name}: {error}; {CHANGED}") from error
 
 
 def open_parquet(file: File) -> Any:
@@ -186,30 +174,20 @@ def open_parquet(file: File) -> Any:
         raise ValueError(f"{file.name} is not a Parquet file ({error})") from None
 
 
-def group_rows(metadata: Any) -> list[int]:
-    """Return the rows of each row group."""
-    return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
-
-
 def read_bytes(metadata: Any, names: Sequence[str]) -> int:
     """Estimate the memory for reading columns of the largest row group: a page and the dictionary of each, twice."""
     groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    largest = max(groups, key=lambda group: group.total_byte_size, default=None)
-    total = 0
+    total, largest = 0, max(groups, key=lambda group: group.total_byte_size, default=None)
     for column in [] if largest is None else [largest.column(j) for j in range(largest.num_columns)]:
         if column.path_in_schema in names:
-            page = min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
-            has_dictionary = column.has_dictionary_page
-            total += page + (column.data_page_offset - column.dictionary_page_offset if has_dictionary else 0)
+            total += min(PAGE_BYTES, column.total_uncompressed_size * PAGE_ROWS // max(column.num_values, PAGE_ROWS))
+            if column.has_dictionary_page:
+                total += column.data_page_offset - column.dictionary_page_offset
     return 2 * total  # compressed and decompressed
 
 
 def split_groups(counts: Sequence[Sequence[int]], lanes: int) -> list[Piece]:
-    """Split all row groups into pieces, so that there are enough for all lanes.
-
-    Args:
-        counts: rows of each row group of each file.
-        lanes: how many are wanted.
+    """Split all row groups, given the rows of each in each file, into pieces, so that there are enough for all lanes.
 
     >>> [piece.n_rows for piece in split_groups([[5, 0, 3]], lanes=1)]
     [1, 2, 2, 1, 2]
@@ -222,12 +200,3 @@ def split_groups(counts: Sequence[Sequence[int]], lanes: int) -> list[Piece]:
             cuts = [n * k // parts for k in range(parts + 1)] if n else []
             pieces += [Piece(file, group, start, end - start, before + start, n) for start, end in pairwise(cuts)]
     return pieces
-
-
-def merge_pieces(pieces: Sequence[Piece]) -> list[Piece]:
-    """Merge consecutive pieces of the same row group."""
-    merged = []
-    for _, group in groupby(pieces, key=lambda piece: (piece.file, piece.group)):
-        same = list(group)
-        merged.append(same[0]._replace(n_rows=sum(piece.n_rows for piece in same)))
-    return merged

@@ -67,26 +67,19 @@ def prediction_table(classes: NDArray[Any], log_p: Array, before: Mapping[str, A
 
 
 def write_tables(out: Path | str, tables: Iterator[Any]) -> int:
-    """Write Arrow tables of the same columns to one file.
+    """Write Arrow tables of the same columns to one file; return how many rows were written.
 
     Args:
         out: a Parquet or CSV file, by its ending, or "-" for CSV on stdout. A file is replaced only when the new one is
             complete.
         tables: at least one.
-
-    Returns:
-        How many rows were written.
     """
     first, rows = next(tables), 0
     with ExitStack() as stack:
-        if out == STDOUT:
-            writer = arrow("pyarrow.csv").CSVWriter(sys.stdout.buffer, first.schema)
-        else:
-            unfinished = stack.enter_context(atomic_write(Path(out)))
-            is_csv = Path(out).suffix == ".csv"
-            kind = arrow("pyarrow.csv").CSVWriter if is_csv else arrow("pyarrow.parquet").ParquetWriter
-            writer = kind(unfinished, first.schema)
-        stack.enter_context(writer)
+        is_csv = out == STDOUT or Path(out).suffix == ".csv"
+        kind = arrow("pyarrow.csv").CSVWriter if is_csv else arrow("pyarrow.parquet").ParquetWriter
+        file = sys.stdout.buffer if out == STDOUT else stack.enter_context(atomic_write(Path(out)))
+        writer = stack.enter_context(kind(file, first.schema))
         for table in chain([first], tables):
             writer.write_table(table)
             rows += table.num_rows

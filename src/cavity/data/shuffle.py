@@ -29,7 +29,6 @@ class LaneRows(NamedTuple):
     row: NDArray[np.int64]
 
     def take(self, chosen: NDArray[Any] | slice) -> LaneRows:
-        """Select rows."""
         return LaneRows(self.X[chosen], self.y[chosen], self.row[chosen])
 
     def parts(self, size: int) -> Iterator[LaneRows]:
@@ -45,20 +44,13 @@ class LaneRows(NamedTuple):
 
 
 class LaneBatch(NamedTuple):
-    """The rows of one step that are of this worker's lanes.
+    """The rows of one step that are of this worker's lanes."""
 
-    Attributes:
-        X: inputs, (n, D); n can be 0.
-        y: labels encoded as 0 … C−1, (n,).
-        lane, row: which rows they are, (n,).
-        total: rows of the step in all lanes, including those of other workers.
-    """
-
-    X: Array
-    y: NDArray[np.int64]
-    lane: NDArray[np.int64]
-    row: NDArray[np.int64]
-    total: int
+    X: Array  # inputs, (n, D); n can be 0
+    y: NDArray[np.int64]  # labels encoded as 0 … C−1, (n,)
+    lane: NDArray[np.int64]  # (n,)
+    row: NDArray[np.int64]  # numbers of the rows in their lanes, (n,)
+    total: int  # rows of the step in all lanes, including those of other workers
 
 
 def encoded(block: Block, classes: NDArray[Any]) -> LaneRows:
@@ -93,7 +85,7 @@ def batches(
     skip: Skip | None = None,
     buffer_rows: int = BUFFER_ROWS,
 ) -> Iterator[LaneBatch]:
-    """Yield the steps of an epoch; every row is in one of them.
+    """Yield the steps of an epoch, from `first` on; every row is in one of them.
 
     The pieces of a lane come in an order drawn from (seed, epoch, lane), and its rows pass through a shuffle buffer. So
     a step has the same rows on any number of workers.
@@ -117,14 +109,23 @@ def batches(
         lane: _shuffled_lane(source, classes, lane, kept[lane], [seed, epoch, lane], (skip or {}).get(lane), capacity)
         for lane in (range(source.lanes) if lanes is None else lanes)
     }
-    buffers = {lane: _Cutter(stream) for lane, stream in streams.items()}
-    before = taken(kept, steps, first)
-    for lane, cutter in buffers.items():
-        deque(cutter.take(before[lane]), maxlen=0)
-    for step in range(first, steps):
-        after = taken(kept, steps, step + 1)
-        parts = {lane: list(cutter.take(after[lane] - before[lane])) for lane, cutter in buffers.items()}
-        yield _join(parts, source.n_features, sum(after) - sum(before))
+    rest, before = dict[int, LaneRows](), taken(kept, steps, 0)
+    for step in range(steps):
+        after, parts, counts = taken(kept, steps, step + 1), list[LaneRows](), dict.fromkeys(streams, 0)
+        for lane, stream in streams.items():
+            counts[lane] = left = after[lane] - before[lane]
+            while left > 0:
+                rows = rest.pop(lane) if lane in rest else next(stream)
+                if len(rows.row) > left:
+                    rest[lane] = rows.take(slice(left, None))
+                parts.append(rows.take(slice(left)))
+                left -= len(parts[-1].row)
+        if step >= first:
+            none = np.empty(0, dtype=np.int64)
+            parts.append(LaneRows(np.empty((0, source.n_features)), none, none))
+            X, y, row = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            lane_of_row = np.repeat(np.array(list(counts), dtype=np.int64), list(counts.values()))
+            yield LaneBatch(X, y, lane_of_row, row, sum(after) - sum(before))
         before = after
     for stream in streams.values():  # nothing is left, but a lane that has grown raises an error here
         deque(stream, maxlen=0)
@@ -151,43 +152,12 @@ def _rows_kept(lane_rows: Sequence[int], skip: Skip | None) -> list[int]:
     return [n - len((skip or {}).get(lane, ())) for lane, n in enumerate(lane_rows)]
 
 
-def _join(parts: dict[int, list[LaneRows]], n_features: int, total: int) -> LaneBatch:
-    empty = LaneRows(np.empty((0, n_features)), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-    rows = [rows for lane_parts in parts.values() for rows in lane_parts] or [empty]
-    counts = [sum(len(rows.row) for rows in lane_parts) for lane_parts in parts.values()]
-    X, y, row = (np.concatenate(arrays) for arrays in zip(*rows, strict=True))
-    return LaneBatch(X, y, np.repeat(np.array(list(parts), dtype=np.int64), counts), row, total)
-
-
-class _Cutter:
-    """Takes any number of rows at a time from a stream."""
-
-    def __init__(self, stream: Iterator[LaneRows]) -> None:
-        self._stream = stream
-        self._rest: LaneRows | None = None
-
-    def take(self, count: int) -> Iterator[LaneRows]:
-        """Yield the next rows, in one part or several, without copying them."""
-        while count > 0:
-            rows = next(self._stream) if self._rest is None else self._rest
-            self._rest = rows.take(slice(count, None)) if len(rows.row) > count else None
-            part = rows.take(slice(count))
-            count -= len(part.row)
-            yield part
-
-
 def _shuffled_lane(
-    source: Source,
-    classes: NDArray[Any],
-    lane: int,
-    n_rows: int,
-    seed: Sequence[int],
-    skip: NDArray[np.int64] | None,
-    capacity: int,
+    source: Source, classes: NDArray[Any], lane: int, n_rows: int, seed: Sequence[int], skip: Any, capacity: int
 ) -> Iterator[LaneRows]:
     """Yield the rows of a lane in random order; raise ValueError unless there are `n_rows`."""
     rng = np.random.default_rng(seed)
-    buffer, seen = ShuffleBuffer(min(capacity, n_rows), rng), 0
+    buffer, seen = ShuffleBuffer(min(capacity, n_rows), source.n_features, rng), 0
     for block in source.blocks(lane, seed=int(rng.integers(2**62))):
         rows = encoded(block, classes).without(skip)
         seen += len(rows.row)
@@ -202,24 +172,17 @@ def _shuffled_lane(
 
 
 class ShuffleBuffer:
-    """A shuffle buffer: once it is full, new rows replace as many random others.
+    """A shuffle buffer: once it holds `capacity` rows, new rows replace as many random others."""
 
-    Args:
-        capacity: rows that it holds.
-        rng: draws the rows.
-    """
-
-    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
-        self._capacity, self._rng = max(capacity, 1), rng
+    def __init__(self, capacity: int, n_features: int, rng: np.random.Generator) -> None:
+        self._capacity, self._rng, self._filled = max(capacity, 1), rng, 0
         self._portion = max(1, min(self._capacity // PORTIONS, PORTION))
-        self._held: LaneRows | None = None
-        self._filled = 0
+        n = self._capacity
+        self._held = LaneRows(np.empty((n, n_features)), np.empty(n, np.int64), np.empty(n, np.int64))
 
     def push(self, rows: LaneRows) -> Iterator[LaneRows]:
         """Put rows in; yield those that they replace."""
-        n, free = self._capacity, self._capacity - self._filled
-        if self._held is None:
-            self._held = LaneRows(np.empty((n, rows.X.shape[1])), np.empty(n, np.int64), np.empty(n, np.int64))
+        free = self._capacity - self._filled
         fill = rows.take(slice(free))
         self._put(np.arange(self._filled, self._filled + len(fill.row)), fill)
         self._filled += len(fill.row)
@@ -233,12 +196,9 @@ class ShuffleBuffer:
         """Yield all rows left, in random order."""
         order = self._rng.permutation(self._filled)
         for start in range(0, self._filled, self._portion):
-            assert self._held is not None
             yield self._held.take(order[start : start + self._portion])
-        self._filled = 0
 
     def _put(self, places: NDArray[np.int64], rows: LaneRows) -> None:
-        assert self._held is not None
         for held, new in zip(self._held, rows, strict=True):
             held[places] = new
 

@@ -22,7 +22,6 @@ BLOCK_ROWS, BLOCK_NUMBERS = 8_192, 2**19  # in a block at most
 MIN_BLOCK_ROWS = 256  # below that, reading costs more than the rows do
 
 REMEDY = "fill it in or remove the row"
-NO_LABELS = "The source has no labels; name its label column with `target`, or give y."
 TABLE_ATTRIBUTES = ("shape", "columns", "__array__", "__array_interface__", "__dataframe__")
 
 
@@ -74,15 +73,11 @@ def is_source(obj: Any) -> bool:
     if isinstance(obj, Source):
         return True
     if isinstance(obj, list | tuple):
-        return len(obj) > 0 and all(_is_batch(item) for item in obj)
+        pairs = (isinstance(item, tuple | list) and len(item) == 2 for item in obj)
+        return len(obj) > 0 and all(pairs) and all(len(getattr(X, "shape", ())) == 2 for X, _ in obj)
     if isinstance(obj, str | bytes | Mapping | set | frozenset | type):
         return False
     return not any(hasattr(obj, name) for name in TABLE_ATTRIBUTES) and (callable(obj) or isinstance(obj, Iterable))
-
-
-def _is_batch(item: Any) -> bool:
-    """Whether the item is a pair whose first part is a table."""
-    return isinstance(item, tuple | list) and len(item) == 2 and len(getattr(item[0], "shape", ())) == 2
 
 
 def as_source(obj: Any) -> Source:
@@ -109,7 +104,7 @@ def read_all(source: Source) -> tuple[Array, NDArray[Any]]:
 def labels_of(block: Block) -> NDArray[Any]:
     """Return the labels of a block, which must have some."""
     if block.y is None:
-        raise ValueError(NO_LABELS)
+        raise ValueError("The source has no labels; name its label column with `target`, or give y.")
     return block.y
 
 
@@ -169,18 +164,13 @@ def check_block(block: Block, feature_names: list[str] | None) -> Block:
         value, name = block.X[i, j], j if feature_names is None else repr(feature_names[j])
         problem = "missing" if np.isnan(value) else "infinite"
         raise ValueError(f"{block.where(i)}: feature {name} is {problem} ({value}); {REMEDY}")
-    if block.y is not None and (missing := _is_missing(block.y)).any():
-        i = int(missing.argmax())
-        raise ValueError(f"{block.where(i)}: the label is missing ({block.y[i]}); {REMEDY}")
+    y = block.y
+    if y is not None and y.dtype.kind in "fMO":
+        try:
+            missing = np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
+        except TypeError:  # pandas' NA is neither equal to itself nor unequal
+            missing = np.array([type(label).__name__ == "NAType" or label is None for label in y], dtype=bool)
+        if missing.any():
+            i = int(missing.argmax())
+            raise ValueError(f"{block.where(i)}: the label is missing ({y[i]}); {REMEDY}")
     return block
-
-
-def _is_missing(y: NDArray[Any]) -> NDArray[np.bool_]:
-    if y.dtype.kind in "fM":
-        return np.not_equal(y, y)
-    if y.dtype.kind != "O":
-        return np.zeros(len(y), dtype=bool)
-    try:
-        return np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
-    except TypeError:  # pandas' NA is neither equal to itself nor unequal
-        return np.array([type(label).__name__ == "NAType" or label is None for label in y], dtype=bool)

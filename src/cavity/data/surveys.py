@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -80,7 +80,8 @@ def survey(
     """
     counts = LabelCounts(None if classes is None else distinct(np.asarray(classes))[0])
     reservoir, by_lane = ReservoirSample(sample_rows, seed), dict[int, Moments]()
-    for lane, block in workers.in_touch(_blocks(source, workers)):
+    blocks = ((lane, block) for lane in own_lanes(source.lanes, workers) for block in source.blocks(lane))
+    for lane, block in workers.in_touch((lane, block) for lane, block in blocks if len(block.rows)):
         counts.add(labels_of(block), block.where)
         reservoir.add(lane, block)
         moments = Moments.of(block.X)
@@ -91,12 +92,12 @@ def survey(
     all_counts = LabelCounts()
     for labels, n in workers.gather((counts.classes, counts.counts)):
         all_counts.merge(labels, n)
-    drawn = _gather_sample(reservoir.drawn(), sample_rows, workers)
-    sample = drawn._replace(y=find_labels(drawn.y, all_counts.classes)[0])
-    return _survey(source, by_lane, all_counts, sample)
-
-
-def _survey(source: Source, by_lane: dict[int, Moments], counts: LabelCounts, sample: SampledRows) -> Survey:
+    drawn = reservoir.drawn()
+    keys = np.sort(np.concatenate(workers.gather(np.empty(0) if drawn is None else drawn.key)))
+    cut = keys[:sample_rows][-1] if len(keys) else 0.0
+    parts = workers.gather(None if drawn is None else drawn.take(drawn.key <= cut))  # only rows of the sample are sent
+    sample = SampledRows.concat([part for part in parts if part is not None]).smallest(sample_rows)
+    sample = sample._replace(y=find_labels(sample.y, all_counts.classes)[0])
     lane_rows = tuple(by_lane[lane].n if lane in by_lane else 0 for lane in range(source.lanes))
     whole = reduce(Moments.merge, (by_lane[lane] for lane in sorted(by_lane)))  # the same order on any workers
     mean, sd = whole.mean_and_sd()
@@ -104,30 +105,17 @@ def _survey(source: Source, by_lane: dict[int, Moments], counts: LabelCounts, sa
     relative_mean = (mean / np.where(size > 0, size, 1.0)).round(DIGITS) + 0.0
     fingerprint = source.fingerprint() | {
         "lane_rows": list(lane_rows),
-        "classes": [plain(label) for label in counts.classes],
-        "class_counts": counts.counts.tolist(),
+        "classes": [plain(label) for label in all_counts.classes],
+        "class_counts": all_counts.counts.tolist(),
         "means_by_size": relative_mean.tolist(),
     }
-    return Survey(source.n_features, source.feature_names, lane_rows, counts.classes, counts.counts, mean, sd,
+    return Survey(source.n_features, source.feature_names, lane_rows, all_counts.classes, all_counts.counts, mean, sd,
                   whole.lowest, whole.highest, sample, fingerprint)  # fmt: skip
 
 
 def own_lanes(n_lanes: int, workers: Workers) -> range:
     """Return the lanes that this worker reads."""
     return range(workers.rank, n_lanes, workers.size)
-
-
-def _blocks(source: Source, workers: Workers) -> Iterator[tuple[int, Block]]:
-    for lane in own_lanes(source.lanes, workers):
-        yield from ((lane, block) for block in source.blocks(lane) if len(block.rows))
-
-
-def _gather_sample(mine: SampledRows | None, size: int, workers: Workers) -> SampledRows:
-    """Return the sample of all workers; only its rows are sent."""
-    keys = np.concatenate(workers.gather(np.empty(0) if mine is None else mine.key))
-    cut = np.sort(keys)[:size][-1] if len(keys) else 0.0
-    parts = workers.gather(None if mine is None else mine.take(mine.key <= cut))
-    return SampledRows.concat([part for part in parts if part is not None]).smallest(size)
 
 
 class SampledRows(NamedTuple):
@@ -141,13 +129,11 @@ class SampledRows(NamedTuple):
 
     @staticmethod
     def concat(parts: Sequence[SampledRows]) -> SampledRows:
-        """Concatenate the parts."""
         key, X, y, lane, row = zip(*parts, strict=True)
-        joined = [np.concatenate(arrays) for arrays in (key, X, lane, row)]
-        return SampledRows(joined[0], joined[1], concat_labels(y), joined[2], joined[3])
+        join = np.concatenate
+        return SampledRows(join(key), join(X), concat_labels(y), join(lane), join(row))
 
     def take(self, chosen: NDArray[Any] | slice) -> SampledRows:
-        """Select rows."""
         return SampledRows._make(part[chosen] for part in self)
 
     def smallest(self, size: int) -> SampledRows:
@@ -158,9 +144,7 @@ class SampledRows(NamedTuple):
 class ReservoirSample:
     """Samples rows without replacement in one pass: each row gets a random key, and the smallest keys are kept.
 
-    Args:
-        size: rows of the sample.
-        seed: of the keys; those of a lane depend on nothing else, so the sample is the same on any workers.
+    The keys of a lane depend on the seed alone, so the sample is the same on any workers.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -187,20 +171,12 @@ class ReservoirSample:
 
 
 class Moments(NamedTuple):
-    """Mean, spread and range of each feature; values of any size neither overflow nor underflow.
+    """Mean, spread and range of each feature; values of any size neither overflow nor underflow."""
 
-    Attributes:
-        n: rows.
-        mean: of the values, in multiples of `unit`.
-        square: sum of squared deviations from the mean, in multiples of `unit` squared.
-        unit: a power of two, 1 for values of modest size.
-        lowest, highest: the range.
-    """
-
-    n: int
-    mean: Array
-    square: Array
-    unit: Array
+    n: int  # rows
+    mean: Array  # in multiples of `unit`
+    square: Array  # sum of squared deviations from the mean, in multiples of `unit` squared
+    unit: Array  # a power of two near the values, 1 for values of modest size, the smallest for 0
     lowest: Array
     highest: Array
 
@@ -209,7 +185,9 @@ class Moments(NamedTuple):
         """Compute the moments of at least one row."""
         lowest, highest = X.min(0), X.max(0)
         size = np.maximum(-lowest, highest)
-        unit = _unit(size)
+        power = np.frexp(size)[1]
+        power = np.where(np.abs(power) <= MODEST, 0, power.clip(SMALLEST_UNIT, 1023))
+        unit = np.ldexp(1.0, np.where(size > 0, power, SMALLEST_UNIT))
         divisor = np.where(size > 0, unit, 1.0)
         Z = X if (divisor == 1.0).all() else X / divisor
         mean = (Z.sum(0) / len(Z)).clip(lowest / divisor, highest / divisor)  # exact where all values are equal
@@ -235,10 +213,3 @@ class Moments(NamedTuple):
             sd = np.minimum(np.sqrt(self.square / max(self.n - 1, 1)) * self.unit, limit)
             mean = (self.mean * self.unit).clip(self.lowest, self.highest)
         return mean, np.where(self.lowest == self.highest, 0.0, sd)
-
-
-def _unit(size: Array) -> Array:
-    """Return 1 for modest sizes, otherwise a power of two near them; the smallest for 0."""
-    power = np.frexp(size)[1]
-    power = np.where(np.abs(power) <= MODEST, 0, power.clip(SMALLEST_UNIT, 1023))
-    return np.ldexp(1.0, np.where(size > 0, power, SMALLEST_UNIT))

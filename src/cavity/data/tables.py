@@ -33,21 +33,11 @@ def arrow(module: str = "pyarrow") -> Any:
 
 
 class File(NamedTuple):
-    """A file of a source.
-
-    Attributes:
-        path: where it is.
-        key: its path relative to the folder given, which stays the same when the folder is moved.
-        name: what messages call it.
-    """
+    """A file of a source."""
 
     path: Path
-    key: str
-    name: str
-
-    def facts(self) -> dict[str, Any]:
-        """Identify the file in a fingerprint."""
-        return {"name": self.key, "bytes": self.path.stat().st_size}
+    key: str  # its path relative to the folder given, which stays the same when the folder is moved
+    name: str  # in messages
 
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str] | File]
@@ -60,32 +50,25 @@ def find_files(given: Given, *endings: tuple[str, ...]) -> list[File]:
         given: the names. A folder stands for the files in it and in its subfolders, sorted by path, without hidden ones
             (`.` or `_`).
         endings: which files of a folder count. Of several groups of endings, the first that has files is used.
-
-    Raises:
-        FileNotFoundError: nothing has the name; a similar name is suggested.
-        ValueError: a folder has no such files.
     """
     files = list[File]()
     for name in [given] if isinstance(given, str | os.PathLike) else given:
         if isinstance(name, File):
             files.append(name)
-        else:
-            files += [file for path in _expand(os.fspath(name)) for file in _files_in(path, endings)]
+            continue
+        text, folder = os.fspath(name), Path(name).parent
+        paths = [text] if os.path.exists(text) else sorted(glob.glob(text, recursive=True))
+        if not paths:
+            near = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+            close = difflib.get_close_matches(Path(name).name, near, n=1)
+            raise FileNotFoundError(
+                f"{text} does not exist" + (f"; did you mean {folder / close[0]}?" if close else "")
+            )
+        files += [file for path in paths for file in _files_in(path, endings)]
     return files
 
 
-def _expand(name: str) -> list[Path]:
-    if os.path.exists(name):
-        return [Path(name)]
-    if found := sorted(glob.glob(name, recursive=True)):
-        return [Path(path) for path in found]
-    folder = Path(name).parent
-    near = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    close = difflib.get_close_matches(Path(name).name, near, n=1)
-    raise FileNotFoundError(f"{name} does not exist" + (f"; did you mean {folder / close[0]}?" if close else ""))
-
-
-def _files_in(path: Path, endings: Sequence[tuple[str, ...]]) -> list[File]:
+def _files_in(path: str, endings: Sequence[tuple[str, ...]]) -> list[File]:
     root = Path(os.path.abspath(path))
     if root.is_file():
         return [File(root, root.name, root.name)]
@@ -116,12 +99,7 @@ def split_evenly(sizes: Sequence[int], lanes: int) -> list[range]:
 
 
 class TableFiles(ABC):
-    """Files with the same columns, all CSV or all Parquet.
-
-    Args:
-        given: their names, folders or patterns.
-        name: what messages call them together; by default the name of the first.
-    """
+    """Files with the same columns, all CSV or all Parquet; messages call them `name`, by default that of the first."""
 
     endings: tuple[str, ...]
 
@@ -167,17 +145,11 @@ class TableFiles(ABC):
 
 
 class Columns(NamedTuple):
-    """The columns to read.
+    """The columns to read."""
 
-    Attributes:
-        features: the columns of X, in order.
-        target: the label column; None for prediction.
-        left_out: columns that are no features because they hold no numbers, and what they hold instead.
-    """
-
-    features: list[str]
-    target: str | None
-    left_out: dict[str, str]
+    features: list[str]  # the columns of X, in order
+    target: str | None  # the label column; None for prediction
+    left_out: dict[str, str]  # columns that are no features because they hold no numbers, and what they hold instead
 
     @property
     def names(self) -> list[str]:
@@ -185,35 +157,16 @@ class Columns(NamedTuple):
         return self.features if self.target is None else [*self.features, self.target]
 
     def block(self, batch: Any, first: int, file: File, start: int) -> Block:
-        """Convert a record batch to a block.
-
-        Args:
-            batch: of Arrow.
-            first: number of its first row in the lane.
-            file: where it comes from.
-            start: number of its first row in the file.
-        """
+        """Convert a record batch to a block; its first row has the number `first` in the lane, `start` in the file."""
         y = None if self.target is None else label_array(batch.column(self.target))
         rows, where = np.arange(first, first + batch.num_rows), partial(row_name, file.name, start)
         return check_block(Block(feature_array(batch, self.features), y, rows, where), self.features)
 
 
 def choose_columns(
-    schema: Any,
-    name: str,
-    target: str | None = None,
-    features: Names = None,
-    drop: Sequence[str] = (),
+    schema: Any, name: str, target: str | None = None, features: Names = None, drop: Sequence[str] = ()
 ) -> Columns:
-    """Choose the feature columns and check that they and the target can be used.
-
-    Args:
-        schema: of Arrow.
-        name: of the file, for messages.
-        target: the label column; None for prediction.
-        features: the columns of X, in order; by default all numeric columns but the target.
-        drop: columns that are ignored.
-    """
+    """Check the features, by default all numeric columns but the target and those to drop, and the target."""
     if isinstance(features, str):
         raise TypeError(f"`features` must be a list of column names, got {features!r}.")
     for column in (*([] if target is None else [target]), *(features or ()), *drop):
@@ -267,16 +220,16 @@ def contents(kind: Any) -> str:
 class TableSource:
     """What CSV and Parquet sources share: the columns in use and the fingerprint."""
 
-    kind: str
-
-    def __init__(self, table: TableFiles, target: str | None, features: Names) -> None:
-        self._files, self._columns = table.files, choose_columns(table.schema(), table.name, target, features)
+    def __init__(self, kind: str, table: TableFiles, target: str | None, features: Names) -> None:
+        self._kind, self._files = kind, table.files
+        self._columns = choose_columns(table.schema(), table.name, target, features)
         self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
         self.n_features, self.lanes = len(self.feature_names), 1
 
     def fingerprint(self) -> dict[str, Any]:
         columns = {"features": self._columns.features, "target": self._columns.target}
-        return {"kind": self.kind, **columns, "lanes": self.lanes, "files": [file.facts() for file in self._files]}
+        files = [{"name": file.key, "bytes": file.path.stat().st_size} for file in self._files]
+        return {"kind": self._kind, **columns, "lanes": self.lanes, "files": files}
 
 
 # --- Values ---
@@ -301,14 +254,8 @@ def label_array(column: Any) -> NDArray[Any]:
     pa = arrow()
     column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     if column.null_count:
-        return _objects(column.to_pylist())
+        return np.array(column.to_pylist(), dtype=object)
     if contents(column.type) not in ("text", "bytes") and not pa.types.is_decimal(column.type):
         return column.to_numpy(zero_copy_only=False)
     encoded = column.dictionary_encode()  # one object for each distinct label, not one for each row
-    return _objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
-
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
+    return np.array(encoded.dictionary.to_pylist(), dtype=object)[encoded.indices.to_numpy()]

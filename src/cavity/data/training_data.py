@@ -131,26 +131,23 @@ class ArrayData:
         generator = torch.Generator().manual_seed(epoch_seed(seed, epoch))
         order = torch.randperm(self._n_rows, generator=generator).to(self.X.device)
         for positions in order.tensor_split(self.steps(size))[first:]:
-            yield BatchDraw(self._own(positions), self._n_rows / len(positions))
+            scale = self._n_rows / len(positions)
+            if self.shard is not None:
+                positions = positions - self.shard.first
+                positions = positions[(positions >= 0) & (positions < len(self))]
+            yield BatchDraw(positions, scale)
 
     def batch(self, draw: BatchDraw | Batch) -> Batch:
         if isinstance(draw, Batch):
             return draw
-        own, index = one_hot(self.y[draw.positions], self.n_classes), draw.positions
-        return Batch(self.X[index], own, self.weight[index], index, draw.scale, False)
+        index, scale = draw
+        return Batch(self.X[index], one_hot(self.y[index], self.n_classes), self.weight[index], index, scale, False)
 
     def in_order(self, size: int | None) -> Iterator[Batch]:
         if size is None:
             return iter([self.full])
         order = torch.arange(len(self), device=self.X.device).tensor_split(max(1, -(-len(self) // size)))
         return (self.batch(BatchDraw(index, len(self) / max(len(index), 1))) for index in order)
-
-    def _own(self, positions: Int[Tensor, "B"]) -> Int[Tensor, "_"]:
-        """Return the positions that are in this shard, counted from its start."""
-        if self.shard is None:
-            return positions
-        positions = positions - self.shard.first
-        return positions[(positions >= 0) & (positions < len(self))]
 
 
 @dataclass(frozen=True)
@@ -214,9 +211,8 @@ class StreamData:
 
     def in_order(self, size: int | None) -> Iterator[Batch]:
         n_rows = len(self) - sum(len(self.skip.get(lane, ())) for lane in self._lanes)
-        batches = shuffle.in_order(
-            self.source, self.survey.classes, size or len(self), lanes=self._lanes, skip=self.skip
-        )
+        size = size or len(self)
+        batches = shuffle.in_order(self.source, self.survey.classes, size, lanes=self._lanes, skip=self.skip)
         return (self._batch(batch, n_rows / batch.total) for batch in prefetch(batches))
 
     @cached_property
@@ -226,10 +222,7 @@ class StreamData:
     @cached_property
     def _first(self) -> NDArray[np.int64]:
         """The position of the first row of each lane among the rows of this worker."""
-        first = np.full(len(self.survey.lane_rows), -1, dtype=np.int64)
-        sizes = [self.survey.lane_rows[lane] for lane in self._lanes]
-        first[list(self._lanes)] = np.cumsum([0, *sizes[:-1]])
-        return first
+        return np.cumsum([0] + [n if lane in self._lanes else 0 for lane, n in enumerate(self.survey.lane_rows)])[:-1]
 
     def _batch(self, batch: LaneBatch, scale: float) -> Batch:
         y, positions = batch.y, self._first[batch.lane] + batch.row

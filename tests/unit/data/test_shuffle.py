@@ -98,7 +98,7 @@ def test_a_full_buffer_gives_every_order_alike():
 
 
 def test_a_buffer_lets_out_what_came_in_once():
-    buffer, seen = ShuffleBuffer(20, np.random.default_rng(0)), []
+    buffer, seen = ShuffleBuffer(20, 1, np.random.default_rng(0)), []
     for start in range(0, 100, 10):
         row = np.arange(start, start + 10)
         seen += [out.row for out in buffer.push(LaneRows(row[:, None].astype(float), row, row))]
