@@ -1,7 +1,7 @@
 """The scalar algebra of one factor φ_i^j = Φ(α_i^j), of class j and the class y_i of its row.
 
-Tensors are (C, B): the entry [j, i] belongs to factor (i, j), and entries with j = y_i belong to none. Pairs of class y_i
-("own") and class j ("other") are (2, C, B) tensors, because the number of operations limits small problems.
+Tensors are (C, B): the entry [j, i] belongs to factor (i, j), and entries with j = y_i to none. Pairs (of class y_i, of
+class j) are (2, C, B) tensors, because the number of operations limits the speed of small problems.
 """
 
 from __future__ import annotations

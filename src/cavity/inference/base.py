@@ -134,9 +134,9 @@ class Method(ABC):
     mixes = True
     epsilon = 0.0
 
-    @abstractmethod
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """Return the state before any data; `own_weight` is the total weight of the rows of each class."""
+        return RowSites.empty(prior, n_rows)
 
     def natural(self, prior: Prior, state: Any) -> Any:
         """Return the product of all sites, from its sums in the state; None if the method has no sites."""

@@ -6,7 +6,6 @@ Training on all rows rebuilds q from the sites of every row. Training on batches
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
@@ -21,10 +20,6 @@ class EP(Method):
     """Parallel EP on the factors of eq. (7); memory O(NC + CM²)."""
 
     keeps_rows = True
-
-    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
-        """Return sites that are all equal to one: q is the prior."""
-        return RowSites.empty(prior, n_rows)
 
     def site_sums(self, f: Conditional, state: RowSites, batch: Batch) -> Natural:
         """Return the product of the sites of the batch's rows."""
@@ -70,8 +65,8 @@ class EP(Method):
         gram, d = prior_mismatch(q, terms.share), cavities.d
         shift = (sites.precision * mean - sites.precision_mean) / d  # the cavity's mean is that of q plus shift·P⁻¹w
         if terms.exact:
-            # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out, and 0 at the fixed point. A factor moves the mean of q
-            # by to_mean·P⁻¹w and its covariance by to_cov·P⁻¹w wᵀP⁻¹.
+            # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out, and 0 at the fixed point. A factor moves the mean of
+            # q by to_mean·P⁻¹w and its covariance by to_cov·P⁻¹w wᵀP⁻¹.
             to_mean = shift + opposed(moments.by_mean) / d
             to_cov = sites.precision / d - moments.omega / d.square()
             first, second = (collect(weight * x, batch.own) for x in (to_mean, to_cov + to_mean.square()))

@@ -20,10 +20,6 @@ class GFITC(Method):
 
     keeps_rows = True
 
-    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
-        """Return sites that are all equal to one: q is the prior."""
-        return RowSites.empty(prior, n_rows)
-
     def site_sums(self, f: Conditional, state: RowSites, batch: Batch) -> Natural:
         """Return the product of the sites of the batch's rows."""
         beta, gamma, _ = _on_u(f, state.sites(batch), batch)

@@ -46,8 +46,9 @@ class SEP(Method):
         cavities = Cavity(mean, var, d=mean.new_ones(()))
         moments = tilted(cavities, s)
         new = new_site(moments, cavities)
-        damped = damping * factor_weights(batch)
-        sums = sum_of_sites(f.W, *(collect(damped * x, batch.own) for x in new))
+        weight = damping * factor_weights(batch)
+        damped = (weight * x for x in new)  # the rest of the damping is in `combine`
+        sums = sum_of_sites(f.W, *(collect(x, batch.own) for x in damped))
         return Update(state, (*sums, (batch.own * batch.weight).sum(-1)))
 
     def combine(
@@ -75,7 +76,7 @@ class SEP(Method):
         """Return log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
         keep = torch.stack([torch.ones_like(state.counts), _kept(state)])
         pair = Whitened.from_sites(*natural, keep=keep)  # both at once: on a GPU as fast as one
-        q, without = pair.unbind()
+        q, without = map(Whitened, pair.R_inverse, pair.m)
         a, h, covW = without.project_with_covariance(f.W)
         mean, var, s = both(batch.own, a, h, f.s)
         moments = tilted(Cavity(mean, var, d=mean.new_ones(())), s)
@@ -92,8 +93,8 @@ class SEP(Method):
             # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space
             second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
             rows = torch.matmul(covW * second[:, None, :], covW.mT)
-            of_without, of_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
-            removed = (terms.share * state.counts)[:, None, None] * (of_without - of_q)
+            at_cavity, at_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
+            removed = (terms.share * state.counts)[:, None, None] * (at_cavity - at_q)
             of_mean = symmetrize(torch.matmul(covW, by_mean[..., None]) * without.m[:, None, :])
             gram += 0.5 * (rows + removed) + of_mean
         return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_var), gram))

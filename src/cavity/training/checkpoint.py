@@ -130,8 +130,7 @@ class Checkpoint:
     def meta(self, part: int = 0) -> Values:
         """Return the values that were saved with the tensors of a part."""
         with self._open(part) as (_, metadata):
-            values: Values = json.loads(metadata[RECORD])["meta"]
-            return values
+            return dict(json.loads(metadata[RECORD])["meta"])
 
     def load(self, part: int) -> dict[str, Tensor]:
         """Return the tensors of a part, on the CPU; raise CheckpointError if the file is damaged."""
@@ -302,9 +301,6 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differences(f"{name}[{i}]", a, b)
     elif old != new and not (old != old and new != new):  # NaN is NaN
-        yield f"{name}: {_short(old)} in the checkpoint, {_short(new)} now"
-
-
-def _short(value: Any) -> str:
-    text = "absent" if value is ABSENT else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+        texts = ["absent" if x is ABSENT else json.dumps(x, ensure_ascii=False) for x in (old, new)]
+        before, now = (text if len(text) <= 60 else f"{text[:59]}…" for text in texts)
+        yield f"{name}: {before} in the checkpoint, {now} now"

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from cavity.data.training_data import Data
 from cavity.gp.prior import Prior
-from cavity.inference import Batch, Method
+from cavity.inference import Batch, Method, Terms
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
-from cavity.training.checkpoint import Checkpointable
+from cavity.training.checkpoint import Checkpointable, Checkpointer
 from cavity.training.cuda_graphs import Recorder, Replay, settled
 from cavity.training.fixed_point import fixed_point, leaves, relative_change
-from cavity.training.history import Clock, Event, History, describe
+from cavity.training.history import Clock, Event, History, Record, Stop, Watch, describe
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior, Q
-from cavity.training.plan import Callbacks, Plan, Trained, TrainingError
+from cavity.training.plan import Plan, Trained, TrainingError
 from cavity.training.step import Inference
 
 MAX_FAILURES = 25  # in a row, before training is given up
@@ -33,7 +33,6 @@ EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
 PASS_ELEMENTS = 1_000_000  # elements of a block, in a pass that only computes sums
 REPLAYS = 32  # recorded steps between two queries of the GPU
 OPTIMIZER = "optimiser."  # prefix in checkpoints, spelled as in version 0.1.0
-NO_CALLBACKS = Callbacks()
 
 
 @dataclass
@@ -63,7 +62,15 @@ class TrainingState:
 
 
 class Trainer:
-    """One training run; `train` or `infer` returns its result."""
+    """One training run; `train` or `infer` returns its result.
+
+    Args:
+        model, method, data, plan, hyper_prior, workers: what to train, on which rows, and how.
+        report: called with each new record of the history.
+        watch: called with q(u) at given times.
+        checkpointer: saves checkpoints, and resumes from the last one.
+        stop: asks training to end after the current step.
+    """
 
     def __init__(
         self,
@@ -72,17 +79,20 @@ class Trainer:
         data: Data,
         plan: Plan,
         hyper_prior: HyperPrior,
-        callbacks: Callbacks = NO_CALLBACKS,
         workers: Workers = SINGLE_PROCESS,
+        report: Callable[[Record], None] | None = None,
+        watch: Watch | None = None,
+        checkpointer: Checkpointer | None = None,
+        stop: Stop | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.inference, self.workers = Inference(method, workers), workers
-        self.history = History(callbacks.report)
-        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, callbacks.stop)
+        self.history = History(report)
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, workers, stop)
         self.last_good: tuple[Tensor, Any]  # the last θ and state that worked
         self.failures, self.failed_epoch, self.scale = 0, -1, 1.0  # failures in a row; `scale` multiplies the damping
-        self._checkpointer, self._watch = callbacks.checkpointer, callbacks.watch
-        self._watch_times = sorted(self._watch.at, reverse=True) if self._watch else []
+        self._checkpointer, self._watch = checkpointer, watch
+        self._watch_times = sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
 
@@ -167,8 +177,9 @@ class Trainer:
         prior = self.model.prior(theta) if prior is None else prior
         f, state, natural = prior.conditional(batch.X), self._state(theta, state), None
         if self.plan.updates != "outer":
-            state, natural = self.inference.update(prior, f, state, batch, damping)
-        found = self.inference.objective(prior, f, state, batch, natural, self.plan.updates == "inner-exact")
+            state, natural = self.inference.update(prior, f, state, batch, damping, None)
+        terms = Terms(exact=self.plan.updates == "inner-exact")
+        found = self.inference.objective(prior, f, state, batch, natural, terms)
         log_z, gradient = self.inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
