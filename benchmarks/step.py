@@ -18,7 +18,11 @@ from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.runtime.device import without_autograd
 from cavity.runtime.threads import keep_freed_memory
-from cavity.training import Adam, HyperPrior, Plan, Trainer, TrainingState, initial_prior
+from cavity.training.initial import initial_prior
+from cavity.training.loop import Trainer, TrainingState
+from cavity.training.optimizers import Adam
+from cavity.training.parameters import HyperPrior
+from cavity.training.plan import Plan
 
 REPEATS = 15
 STEPS = 32  # of an epoch

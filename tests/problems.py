@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 from cavity.data import ArrayData
 from cavity.gp.gaussian import Natural
 from cavity.gp.prior import Conditional, Prior
-from cavity.inference import Batch, Objective
+from cavity.inference import Batch, Objective, Terms
 from cavity.kernels import RBF, Kernel
-from cavity.training import Callbacks, HyperPrior, ParametricPrior, Plan, Trainer, Watch, initial_prior
 from cavity.training.fixed_point import relative_change
+from cavity.training.history import Watch
+from cavity.training.initial import initial_prior
+from cavity.training.loop import Trainer
+from cavity.training.parameters import HyperPrior, ParametricPrior
+from cavity.training.plan import Plan
 from cavity.training.step import Inference
 
 Array = NDArray[np.float64]
@@ -106,12 +110,12 @@ def kappa(prior: Prior, f: Conditional) -> torch.Tensor:
 
 def update(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, damping: float) -> Any:
     """The state after one update."""
-    return Inference(method).update(prior, f, state, batch, damping)[0]
+    return Inference(method).update(prior, f, state, batch, damping, None)[0]
 
 
 def objective(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, exact: bool = False) -> Objective:
     """log Z_q and its gradients."""
-    return Inference(method).objective(prior, f, state, batch, exact=exact)
+    return Inference(method).objective(prior, f, state, batch, None, Terms(exact=exact))
 
 
 def refresh(method: Any, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:
@@ -151,7 +155,7 @@ def trainer(
 ) -> Trainer:
     """A training run of the problem, with no priors on the hyper-parameters unless `spec` asks for them."""
     built = problem.model(**model)
-    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), Callbacks(watch=watch))
+    return Trainer(built, method, problem.data(), plan, HyperPrior(built, spec or {}), watch=watch)
 
 
 class MadeUp:

@@ -21,7 +21,7 @@ from cavity.fitting.encoding import fit_scaler
 from cavity.fitting.settings import PRIORS, START
 from cavity.kernels import RBF, Kernel, Matern52
 from cavity.metrics import scores
-from cavity.training import median_distance
+from cavity.training.initial import median_distance
 from experiments.common import DIGITS, Mean, Split, grouped, markdown, mean_of, scored_fit, split
 from experiments.experiment import Config, Job, Summary, Verdict
 

@@ -15,8 +15,8 @@ from cavity.gp.gradients import pull_back
 from cavity.gp.sites import Site, cavity
 from cavity.inference import EP, GFITC, SEP, VI, PlainVI, RowSites
 from cavity.kernels import RBF
-from cavity.training import Adam
 from cavity.training.fixed_point import relative_change
+from cavity.training.optimizers import Adam
 from cavity.training.step import Inference
 from tests.problems import PLAN, converge, objective, random_problem, refresh, shuffled, sweeps, trainer, update
 from tests.reference import oracle

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits, load_wine
 from cavity import GPClassifier, load
 from cavity.data import Arrays
 from cavity.kernels import RBF, Linear, Matern52
-from cavity.training import Checkpointer
+from cavity.training.checkpoint import Checkpointer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

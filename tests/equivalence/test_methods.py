@@ -15,7 +15,7 @@ from cavity.gp.gradients import pull_back
 from cavity.inference import EP, GFITC, SEP, VI, PlainVI
 from cavity.inference.vi import EPSILON
 from cavity.kernels import RBF
-from cavity.training import Adam
+from cavity.training.optimizers import Adam
 from tests.problems import Problem, converge, objective, random_problem, refresh, sweeps, update
 from tests.reference import oracle
 

@@ -20,7 +20,7 @@ import os, signal, sys
 import numpy as np
 from cavity import GPClassifier
 from cavity.datasets import make_waveform
-from cavity.training import Checkpointer
+from cavity.training.checkpoint import Checkpointer
 
 folder, is_first = sys.argv[1], os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 save, count = Checkpointer.save, [0]

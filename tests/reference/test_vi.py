@@ -14,7 +14,8 @@ from cavity.gp.gradients import pull_back
 from cavity.inference import VI, PlainVI, vi
 from cavity.inference.vi import EPSILON, kl_from_prior
 from cavity.kernels import Constant, Linear, Matern32
-from cavity.training import HyperPrior, Trainer
+from cavity.training.loop import Trainer
+from cavity.training.parameters import HyperPrior
 from tests.problems import PLAN, Problem, converge, objective, random_problem
 from tests.reference import oracle
 

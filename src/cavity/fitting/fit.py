@@ -43,28 +43,14 @@ from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
 from cavity.runtime.progress import show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads
-from cavity.training import (
-    Callbacks,
-    Checkpointer,
-    Event,
-    HyperPrior,
-    OnlineTrainer,
-    ParametricPrior,
-    Record,
-    Stop,
-    Trained,
-    Trainer,
-    TrainingError,
-    Watch,
-    describe,
-    initial_inducing_points,
-    initial_prior,
-    median_distance,
-    tie_sites,
-    train_lbfgs,
-)
-from cavity.training.checkpoint import Checkpoints
-from cavity.training.initial import ROWS_PER_CENTER
+from cavity.training.checkpoint import Checkpointer, Checkpoints
+from cavity.training.history import Event, Record, Stop, Watch, describe
+from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
+from cavity.training.lbfgs import train_lbfgs
+from cavity.training.loop import Trainer
+from cavity.training.online import OnlineTrainer, tie_sites
+from cavity.training.parameters import HyperPrior, ParametricPrior
+from cavity.training.plan import Trained, TrainingError
 
 Array = NDArray[np.float64]
 
@@ -362,9 +348,9 @@ class Fit:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(scaler)) if is_main else (None, None)
-        callbacks = Callbacks(report, watch, self._checkpointer(name), self.options.stop)
-        hyper_prior = HyperPrior(model, dict(s.log_priors))
-        trainer = Trainer(model, method, data, self.plan.training, hyper_prior, callbacks, self.options.workers)
+        hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
+        checkpointer, plan = self._checkpointer(name), self.plan.training
+        trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         own_weight = data.own_weight.cpu().numpy()

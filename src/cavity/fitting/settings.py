@@ -14,7 +14,10 @@ from numpy.typing import ArrayLike
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import Kernel
-from cavity.training import LBFGS, Adam, AdaptiveRate, Optimizer, ParametricPrior, Plan
+from cavity.training.lbfgs import LBFGS
+from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
+from cavity.training.parameters import ParametricPrior
+from cavity.training.plan import Plan
 
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -57,10 +56,6 @@ class Whitened:
         R_inverse = inverse_lower(R)
         return cls(R_inverse, vector_times(times_vector(R_inverse, r), R_inverse))
 
-    def unbind(self) -> Iterator[Whitened]:
-        """Yield one Gaussian for each entry of the first axis."""
-        return map(Whitened, self.R_inverse, self.m)
-
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor]:
         """Return mean a and variance h of υᵀu for every row."""
         return vector_times(self.m, W), torch.matmul(self.R_inverse, W).square_().sum(-2)
@@ -78,10 +73,6 @@ class Whitened:
     def covariance(self) -> Float[Tensor, "*_ C M M"]:
         """P⁻¹."""
         return torch.matmul(self.R_inverse.mT, self.R_inverse)
-
-    def to(self, device: torch.device) -> Whitened:
-        """Return a copy on another device."""
-        return Whitened(self.R_inverse.to(device), self.m.to(device))
 
 
 @dataclass(frozen=True)
@@ -121,6 +112,5 @@ class Posterior:
         """Return a copy on another device, detached from any autograd graph."""
         params = {name: value.detach().to(device) for name, value in self.prior.params.items()}
         log_noise, Z = (x.detach().to(device) for x in (self.prior.log_noise, self.prior.Z))
-        return replace(
-            self, prior=replace(self.prior, params=params, log_noise=log_noise, Z=Z), whitened=self.whitened.to(device)
-        )
+        whitened = Whitened(self.whitened.R_inverse.to(device), self.whitened.m.to(device))
+        return replace(self, prior=replace(self.prior, params=params, log_noise=log_noise, Z=Z), whitened=whitened)

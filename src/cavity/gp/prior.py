@@ -1,8 +1,7 @@
 """The sparse prior: p(u) at the inducing points Z, and p(f | u) at the rows of a batch.
 
-Everything is kept in whitened coordinates, L⁻¹u with L = chol k(Z, Z): there the prior is N(0, I), the paper's υ_i is
-a column w_i of W = L⁻¹ k(Z, X), and what EP knows of a row is a scalar. The class axis comes first and has length
-1 where all classes share kernel and inducing points.
+In whitened coordinates, L⁻¹u with L = chol k(Z, Z), the prior is N(0, I), and the paper's υ_i is a column w_i of W =
+L⁻¹k(Z, X). The class axis comes first; its length is 1 where all classes share kernel and inducing points.
 """
 
 from __future__ import annotations
@@ -18,13 +17,7 @@ from torch import Tensor
 from cavity.kernels import Kernel, Params
 from cavity.kernels.base import Blocks, BoundKernel
 from cavity.numerics.limits import floor_positive, least_diagonal
-from cavity.numerics.linalg import (
-    add_to_diagonal_,
-    cholesky,
-    inverse_lower,
-    symmetrize,
-    vector_times,
-)
+from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, symmetrize, vector_times
 
 KERNEL = "kernel."  # precedes the names of the kernel's parameters
 

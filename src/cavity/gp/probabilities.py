@@ -64,11 +64,16 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
     The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
     """
-    normal = _normal_nodes(posterior.prior.n_classes).to(posterior.prior.Z.device)
-    noise = torch.exp(posterior.prior.log_noise)[:, None].expand(posterior.prior.n_classes, 1)
+    C, noise = posterior.prior.n_classes, torch.exp(posterior.prior.log_noise)[:, None]
+    uniform = torch.from_numpy(qmc.Sobol(C, scramble=True, rng=0).random(NODES))
+    nodes = torch.special.ndtri(uniform).to(noise.device)[..., None]
     found = torch.empty(2, len(X), dtype=torch.float64)
     for rows, (mean, var) in _moments(posterior, X):
-        found[:, rows] = _entropies(posterior.sharpness * mean, var, noise, normal, posterior.epsilon)
+        mean = posterior.sharpness * mean
+        spread, known = torch.sqrt((var - noise).clamp_min(0.0)), noise.expand_as(var)
+        # of the labels once f is known; tiny probabilities add nothing
+        of_f = [_entropy(mean + spread * node, known, posterior.epsilon, tails=False) for node in nodes]
+        found[:, rows] = torch.stack([_entropy(mean, var, posterior.epsilon), torch.stack(of_f).mean(0)])
     total, aleatoric = found.numpy()
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
@@ -84,21 +89,9 @@ def log_p_of(
     return torch.logaddexp(log_p + math.log1p(-epsilon), log_p.new_tensor(math.log(epsilon / len(mean))))
 
 
-def _entropies(mean: Tensor, var: Tensor, noise: Tensor, normal: Tensor, epsilon: float) -> Float[Tensor, "2 N"]:
-    """Return the entropy of the labels, and of the labels once f is known, to which tiny probabilities add nothing."""
-    spread = torch.sqrt((var - noise).clamp_min(0.0))
-    of_f = [_entropy(mean + spread * node[:, None], noise.expand_as(var), epsilon, tails=False) for node in normal]
-    return torch.stack([_entropy(mean, var, epsilon), torch.stack(of_f).mean(0)])
-
-
 def _entropy(mean: Tensor, var: Tensor, epsilon: float, tails: bool = True) -> Float[Tensor, "N"]:
     log_p = log_p_of(mean, var, epsilon, tails)
     return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
-
-
-def _normal_nodes(n_classes: int) -> Float[Tensor, "S C"]:
-    uniform = torch.from_numpy(qmc.Sobol(n_classes, scramble=True, rng=0).random(NODES))
-    return torch.special.ndtri(uniform)
 
 
 @torch.inference_mode()

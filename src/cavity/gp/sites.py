@@ -1,9 +1,7 @@
-"""The scalar algebra of one factor φ_i^j = Φ(α_i^j): cavity, tilted distribution, new site, damping.
+"""The scalar algebra of one factor φ_i^j = Φ(α_i^j), of class j and the class y_i of its row.
 
-Factor (i, j) compares class j with the class y_i of its row. Its site is a Gaussian in υᵀu of class y_i ("own") and
-another of class j ("other"), each with natural parameters (precision, precision_mean). Tensors are (C, B): the entry
-[j, i] belongs to factor (i, j), and the entries with j = y_i belong to no factor. Pairs (own, other) are (2, C, B)
-tensors, because the number of operations limits the speed of small problems.
+Tensors are (C, B): the entry [j, i] belongs to factor (i, j), and entries with j = y_i to none. Pairs (of class y_i, of
+class j) are (2, C, B) tensors, because the number of operations limits the speed of small problems.
 """
 
 from __future__ import annotations
@@ -67,11 +65,6 @@ def opposed(x: Float[Tensor, "C B"]) -> Float[Tensor, "2 C B"]:
 def collect(x: Float[Tensor, "2 C B"], own: Bool[Tensor, "C B"]) -> Float[Tensor, "C B"]:
     """Sum over factors what each gives to its two classes (supplement: Δ and μ̃ of the reconstruction)."""
     return torch.where(own, x[0].sum(0, keepdim=True), x[1])
-
-
-def totals(sites: Site, own: Bool[Tensor, "C B"]) -> Site:
-    """Multiply the sites of every row and class: Δ and μ̃."""
-    return Site(*(collect(x, own) for x in sites))
 
 
 def cavity(mean: Tensor, var: Tensor, site: Site) -> Cavity:

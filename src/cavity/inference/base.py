@@ -134,11 +134,11 @@ class Method(ABC):
     mixes = True
     epsilon = 0.0
 
-    @abstractmethod
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """Return the state before any data; `own_weight` is the total weight of the rows of each class."""
+        return RowSites.empty(prior, n_rows)
 
-    def natural(self, prior: Prior, state: Any) -> Natural | None:
+    def natural(self, prior: Prior, state: Any) -> Any:
         """Return the product of all sites, from its sums in the state; None if the method has no sites."""
         return Natural(*prior.whiten(state.T, state.t))
 
@@ -160,11 +160,13 @@ class Method(ABC):
     ) -> Objective:
         """Return log Z_q and its gradient (eqs. 9, 10); `natural` is the product of all sites."""
 
+    def q(self, prior: Prior, state: Any) -> Whitened:
+        """Return q over L⁻¹u: the prior times the product of all sites."""
+        return Whitened.from_sites(*self.natural(prior, state))
+
     def posterior(self, prior: Prior, state: Any) -> Posterior:
-        """Return q(u): the prior times the product of all sites."""
-        natural = self.natural(prior, state)
-        assert natural is not None
-        return Posterior(prior, Whitened.from_sites(*natural), self.epsilon)
+        """Return q(u)."""
+        return Posterior(prior, self.q(prior, state), self.epsilon)
 
 
 def factor_weights(batch: Batch) -> Float[Tensor, "C B"]:

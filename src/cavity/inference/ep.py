@@ -1,33 +1,17 @@
 """Expectation propagation with a site for every factor (the paper's section "Method Specification and EP").
 
-The state keeps four numbers of row i and class j: the two natural parameters of the site on the row's own class and of
-that on class j. The vectors υ_i are computed from the current kernel. Training on all rows rebuilds q from these
-numbers; training on batches keeps their sums T, t in u-space and replaces the batch's contribution to them.
+Training on all rows rebuilds q from the sites of every row. Training on batches keeps their sums T, t in u-space.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
-from cavity.gp.sites import (
-    Site,
-    Tilted,
-    both,
-    cavity,
-    collect,
-    damped,
-    live_weight,
-    log_site_scale,
-    new_site,
-    opposed,
-    tilted,
-    totals,
-)
+from cavity.gp.sites import Site, both, cavity, collect, damped, live_weight, log_site_scale, new_site, opposed, tilted
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
 from cavity.numerics.linalg import symmetrize
 
@@ -36,10 +20,6 @@ class EP(Method):
     """Parallel EP on the factors of eq. (7); memory O(NC + CM²)."""
 
     keeps_rows = True
-
-    def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> RowSites:
-        """Return sites that are all equal to one: q is the prior."""
-        return RowSites.empty(prior, n_rows)
 
     def site_sums(self, f: Conditional, state: RowSites, batch: Batch) -> Natural:
         """Return the product of the sites of the batch's rows."""
@@ -85,7 +65,13 @@ class EP(Method):
         gram, d = prior_mismatch(q, terms.share), cavities.d
         shift = (sites.precision * mean - sites.precision_mean) / d  # the cavity's mean is that of q plus shift·P⁻¹w
         if terms.exact:
-            gram += _moment_mismatch(q, covW, sites, d, shift, moments, weight, batch)
+            # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out, and 0 at the fixed point. A factor moves the mean of
+            # q by to_mean·P⁻¹w and its covariance by to_cov·P⁻¹w wᵀP⁻¹.
+            to_mean = shift + opposed(moments.by_mean) / d
+            to_cov = sites.precision / d - moments.omega / d.square()
+            first, second = (collect(weight * x, batch.own) for x in (to_mean, to_cov + to_mean.square()))
+            of_mean = symmetrize(torch.matmul(covW, first[..., None]) * q.m[:, None, :])
+            gram += 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + of_mean
         by_mean, by_var = opposed(weight * moments.by_mean), weight * moments.by_var
         by_projection = torch.addcmul(2.0 * by_var / d, by_mean, shift)
         by = RowDerivatives(*(collect(x, batch.own) for x in (by_mean, by_projection, by_var.expand_as(mean))))
@@ -94,18 +80,4 @@ class EP(Method):
 
 def _totals(sites: Site, batch: Batch) -> list[Tensor]:
     """Return Δ and μ̃ of every row and class, times the weight of the row."""
-    return [x * batch.weight for x in totals(sites, batch.own)]
-
-
-def _moment_mismatch(
-    q: Whitened, covW: Tensor, sites: Site, d: Tensor, shift: Tensor, moments: Tilted, weight: Tensor, batch: Batch
-) -> Tensor:
-    """Return Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out, and 0 at the fixed point.
-
-    A factor moves the mean of q by `mean`·P⁻¹w and its covariance by `cov`·P⁻¹w wᵀP⁻¹.
-    """
-    mean = shift + opposed(moments.by_mean) / d
-    cov = sites.precision / d - moments.omega / d.square()
-    second = collect(weight * (cov + mean.square()), batch.own)
-    first = torch.matmul(covW, collect(weight * mean, batch.own)[..., None])
-    return 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + symmetrize(first * q.m[:, None, :])
+    return [collect(x, batch.own) * batch.weight for x in sites]

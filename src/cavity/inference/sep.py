@@ -1,7 +1,6 @@
 """Stochastic expectation propagation: one average site per class (the paper's section of that name).
 
-Only the product of all sites is kept, as its natural parameters T, t in u-space: memory O(CM²) for any N. The cavity
-of every factor is q without one n_k-th of it.
+Only the product of all sites is kept, as its natural parameters T, t in u-space: memory O(CM²) for any N.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
-from cavity.gp.sites import Cavity, Tilted, both, collect, new_site, opposed, tilted
+from cavity.gp.sites import Cavity, both, collect, new_site, opposed, tilted
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update, factor_counts, factor_weights
 from cavity.numerics.linalg import symmetrize
 
@@ -29,7 +28,7 @@ class SEPState(NamedTuple):
 
 
 class SEP(Method):
-    """EP with all sites tied."""
+    """EP with all sites tied: the cavity of every factor is q without one n_k-th of their product."""
 
     mixes = False  # tied sites move slowly along a curve, which jumps miss
 
@@ -43,11 +42,13 @@ class SEP(Method):
     ) -> Update:
         """Compute new sites for all factors of the batch, each under the cavity of its classes, and weight them."""
         without = Whitened.from_sites(*natural, keep=_kept(state))  # q without one average site
-        cavities, s = _cavities(*without.project(f.W), f, batch)
+        mean, var, s = both(batch.own, *without.project(f.W), f.s)
+        cavities = Cavity(mean, var, d=mean.new_ones(()))
         moments = tilted(cavities, s)
         new = new_site(moments, cavities)
-        damped = damping * factor_weights(batch)
-        sums = sum_of_sites(f.W, *(collect(damped * x, batch.own) for x in new))
+        weight = damping * factor_weights(batch)
+        damped = (weight * x for x in new)  # the rest of the damping is in `combine`
+        sums = sum_of_sites(f.W, *(collect(x, batch.own) for x in damped))
         return Update(state, (*sums, (batch.own * batch.weight).sum(-1)))
 
     def combine(
@@ -75,10 +76,10 @@ class SEP(Method):
         """Return log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
         keep = torch.stack([torch.ones_like(state.counts), _kept(state)])
         pair = Whitened.from_sites(*natural, keep=keep)  # both at once: on a GPU as fast as one
-        q, without = pair.unbind()
-        mean, var, covW = without.project_with_covariance(f.W)
-        cavities, s = _cavities(mean, var, f, batch)
-        moments = tilted(cavities, s)
+        q, without = map(Whitened, pair.R_inverse, pair.m)
+        a, h, covW = without.project_with_covariance(f.W)
+        mean, var, s = both(batch.own, a, h, f.s)
+        moments = tilted(Cavity(mean, var, d=mean.new_ones(())), s)
         weight = batch.scale * factor_weights(batch)
         g_q, g_cavity = pair.log_normalizer(keep[..., None] * natural.r)
         of_q = g_q.sum() + (state.counts * (g_cavity - g_q)).sum()
@@ -89,7 +90,13 @@ class SEP(Method):
         by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
         gram = prior_mismatch(q, terms.share)
         if terms.exact:
-            gram += _moment_mismatch(q, without, covW, moments, weight, batch, terms.share * state.counts)
+            # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space
+            second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
+            rows = torch.matmul(covW * second[:, None, :], covW.mT)
+            at_cavity, at_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
+            removed = (terms.share * state.counts)[:, None, None] * (at_cavity - at_q)
+            of_mean = symmetrize(torch.matmul(covW, by_mean[..., None]) * without.m[:, None, :])
+            gram += 0.5 * (rows + removed) + of_mean
         return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_var), gram))
 
 
@@ -98,24 +105,6 @@ def _kept(state: SEPState) -> Float[Tensor, "C"]:
     return 1.0 - state.counts.clamp_min(1.0).reciprocal()
 
 
-def _cavities(mean: Tensor, var: Tensor, f: Conditional, batch: Batch) -> tuple[Cavity, Tensor]:
-    """Return the cavities of both classes of a factor, and the variance of f that the sites do not see."""
-    mean, var, s = both(batch.own, mean, var, f.s)
-    return Cavity(mean, var, torch.ones_like(mean[:1, :1])), s
-
-
 def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"]) -> Tensor:
     """Return keep·old + new, class by class."""
     return torch.addcmul(new, old, keep.view(-1, *[1] * (old.ndim - 1)))
-
-
-def _moment_mismatch(
-    q: Whitened, without: Whitened, covW: Tensor, moments: Tilted, weight: Tensor, batch: Batch, counts: Tensor
-) -> Tensor:
-    """Return Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space."""
-    of_without, of_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
-    second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
-    first = torch.matmul(covW, collect(opposed(weight * moments.by_mean), batch.own)[..., None])
-    rows = torch.matmul(covW * second[:, None, :], covW.mT)
-    cavities = counts[:, None, None] * (of_without - of_q)
-    return 0.5 * (rows + cavities) + symmetrize(first * without.m[:, None, :])

@@ -1,9 +1,6 @@
 """Variational inference with the robust likelihood (the paper's section "Related Work", after Hensman et al., 2015).
 
-The bound Σ_i E_q[log p(y_i | f_i)] − KL[q(u) ‖ p(u)] is maximized over q(u) and the hyper-parameters. The likelihood
-gives a wrong label the probability ε/C; its expected logarithm is linear in P(f^y is the largest), an integral in one
-dimension. Two ways to move q: `VI` by natural gradients in whitened coordinates, `PlainVI` by the gradient of mean and
-Cholesky factor in u-space, together with the hyper-parameters, as the paper does.
+The bound Σ_i E_q[log p(y_i | f_i)] − KL[q(u) ‖ p(u)] is maximized over q(u) and the hyper-parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.gaussian import Natural, Posterior, Whitened, sum_of_sites
+from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
 from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, rows_gradient, whitened_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, Terms, Update
@@ -33,13 +30,12 @@ class Expected(NamedTuple):
     by_mean: Float[Tensor, "C B"]
     by_var: Float[Tensor, "C B"]
 
-    def by_rows(self) -> RowDerivatives:
-        """Return the derivatives by the moments of υᵀu and by s."""
-        return RowDerivatives(self.by_mean, 2.0 * self.by_var, self.by_var)
-
 
 def expected_log_lik(mean: Float[Tensor, "C B"], var: Float[Tensor, "C B"], batch: Batch) -> Expected:
-    """Return the first term of the bound (eq. 15): p log(1 − ε + ε/C) + (1 − p) log(ε/C) for every row."""
+    """Return the first term of the bound (eq. 15): p log(1 − ε + ε/C) + (1 − p) log(ε/C) for every row.
+
+    It is linear in p, the probability that f^y is the largest, which is an integral in one dimension.
+    """
     C = len(mean)
     wrong, right = math.log(EPSILON / C), math.log1p(EPSILON / C - EPSILON)
     win = win_probability(mean, var, batch.own)
@@ -61,12 +57,8 @@ class _Variational(Method):
     epsilon = EPSILON
 
     @abstractmethod
-    def _q(self, prior: Prior, state: Any) -> Whitened:
-        """Return q of a state."""
-
-    @abstractmethod
     def _gradients(
-        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, by: RowDerivatives, share: float
     ) -> tuple[Gradient, Tensor | None]:
         """Return the gradient of the bound by the kernel blocks, and by q."""
 
@@ -74,15 +66,14 @@ class _Variational(Method):
         self, prior: Prior, f: Conditional, state: Any, natural: Natural | None, batch: Batch, terms: Terms = ALL_TERMS
     ) -> Objective:
         """Return the bound (eq. 15) and its gradients."""
-        q = self._q(prior, state)
+        q = self.q(prior, state)
         a, h, covW = q.project_with_covariance(f.W)
         found = expected_log_lik(a, f.s + h, batch)
         bound = found.log_lik - terms.share * kl_from_prior(q).sum()
-        return Objective(bound, *(self._gradients(prior, f, q, covW, found, terms.share) if terms.gradient else ()))
-
-    def posterior(self, prior: Prior, state: Any) -> Posterior:
-        """Return q(u)."""
-        return Posterior(prior, self._q(prior, state), EPSILON)
+        if not terms.gradient:
+            return Objective(bound)
+        by = RowDerivatives(found.by_mean, 2.0 * found.by_var, found.by_var)
+        return Objective(bound, *self._gradients(prior, f, q, covW, by, terms.share))
 
 
 class VI(_Variational):
@@ -122,14 +113,11 @@ class VI(_Variational):
         state = Natural(S, vector_times(q.m, S) + torch.lerp(q.m, pull, damping))
         return state, state
 
-    def _q(self, prior: Prior, state: Natural) -> Whitened:
-        return Whitened.from_sites(*state)
-
     def _gradients(
-        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, by: RowDerivatives, share: float
     ) -> tuple[Gradient, None]:
         """Hold q fixed in whitened coordinates: there the KL does not change with the hyper-parameters."""
-        return whitened_gradient(q, covW, f.W, found.by_rows()), None
+        return whitened_gradient(q, covW, f.W, by), None
 
 
 class PlainVI(_Variational):
@@ -155,7 +143,7 @@ class PlainVI(_Variational):
         """Return the state as it is: the optimizer moves q."""
         return Update(state)
 
-    def _q(self, prior: Prior, state: Tensor) -> Whitened:
+    def q(self, prior: Prior, state: Tensor) -> Whitened:
         """Return L⁻¹m and (L⁻¹Q)ᵀ, where the covariance of u is QQᵀ."""
         C, M = prior.n_classes, prior.Z.shape[-2]
         mean, lower = state[: C * M].view(C, M), state.new_zeros(C, M, M)
@@ -165,20 +153,20 @@ class PlainVI(_Variational):
         return Whitened(torch.matmul(prior.L_inverse, Q).mT, times_vector(prior.L_inverse, mean))
 
     def _gradients(
-        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, found: Expected, share: float
+        self, prior: Prior, f: Conditional, q: Whitened, covW: Tensor, by: RowDerivatives, share: float
     ) -> tuple[Gradient, Tensor]:
         """Hold q(u) fixed for the kernel blocks.
 
         By the mean the gradient is L⁻ᵀ(W ∂E/∂a − m), by the factor L⁻ᵀ(2 W diag(∂E/∂v) Wᵀ Q − Q + Q⁻ᵀ).
         """
-        target, pull = sum_of_sites(f.W, 2.0 * found.by_var, found.by_mean)
+        target, pull = sum_of_sites(f.W, by.projection, by.mean)
         Q, L_inverse = q.R_inverse.mT, prior.L_inverse
         by_mean = vector_times(pull - share * q.m, L_inverse)
         by_factor = torch.matmul(L_inverse.mT, torch.matmul(target, Q) - share * Q).tril()
         diagonal = torch.matmul(prior.L, Q).diagonal(dim1=-2, dim2=-1)  # in u-space: the exponential of its parameter
         log_diagonal = by_factor.diagonal(dim1=-2, dim2=-1) * diagonal + share
         by_q = _flat(by_mean, by_factor.tril(-1) + torch.diag_embed(log_diagonal))
-        return rows_gradient(q, covW, f.W, found.by_rows(), prior_mismatch(q, share)), by_q
+        return rows_gradient(q, covW, f.W, by, prior_mismatch(q, share)), by_q
 
 
 def _flat(mean: Float[Tensor, "C M"], lower: Float[Tensor, "C M M"]) -> Tensor:

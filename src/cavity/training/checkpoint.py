@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,8 @@ Values = dict[str, Any]  # that JSON can hold
 FORMAT = 1
 RECORD, DIGEST = "cavity", "digest"  # the keys of the metadata
 NAME = re.compile(r"step-(\d{12,})\.part-(\d+)-of-(\d+)\.safetensors(\.tmp)?")
-ROWS, ROW_TENSORS = (
-    "rows",
-    ("state.0", "state.1"),
-)  # the ids of a worker's rows; the sites, with the rows on the last axis
+ROWS = "rows"  # the ids of a worker's rows
+ROW_TENSORS = ("state.0", "state.1")  # the sites, with the rows on the last axis
 DUE_STEPS = 8  # steps between two agreements of the workers whether a checkpoint is due
 MAX_SHOWN = 10  # differences in an error message
 ABSENT = object()
@@ -103,17 +101,15 @@ class Checkpointer:
         values = saved.meta()
         check_same(values["about"], self._about, str(saved))
         self._n_saved, self._saved_at = saved.step, time.monotonic()
-        return self._load(saved, row_ids), values | {"skipped": saved.skipped}
-
-    def _load(self, saved: Checkpoint, row_ids: Tensor | None) -> dict[str, Tensor]:
-        if row_ids is None:
-            return saved.load(0)
-        if saved.parts == self._workers.size:
-            return saved.load(self._workers.rank)
-        parts = [saved.load(part) for part in range(saved.parts)]  # the rows are now divided in another way
-        saved_ids, order = torch.cat([part[ROWS] for part in parts]).sort()
-        positions = order[torch.searchsorted(saved_ids, row_ids)]
-        return parts[0] | {name: torch.cat([part[name] for part in parts], -1)[..., positions] for name in ROW_TENSORS}
+        if row_ids is None or saved.parts == self._workers.size:
+            tensors = saved.load(0 if row_ids is None else self._workers.rank)
+        else:  # the rows are now divided in another way
+            parts = [saved.load(part) for part in range(saved.parts)]
+            saved_ids, order = torch.cat([part[ROWS] for part in parts]).sort()
+            positions = order[torch.searchsorted(saved_ids, row_ids)]
+            sites = {name: torch.cat([part[name] for part in parts], -1)[..., positions] for name in ROW_TENSORS}
+            tensors = parts[0] | sites
+        return tensors, values | {"skipped": saved.skipped}
 
 
 # --- Files ---
@@ -133,15 +129,13 @@ class Checkpoint:
 
     def meta(self, part: int = 0) -> Values:
         """Return the values that were saved with the tensors of a part."""
-        with self._open(part) as file:
-            values: Values = json.loads(_metadata(file)[RECORD])["meta"]
-            return values
+        with self._open(part) as (_, metadata):
+            return dict(json.loads(metadata[RECORD])["meta"])
 
     def load(self, part: int) -> dict[str, Tensor]:
         """Return the tensors of a part, on the CPU; raise CheckpointError if the file is damaged."""
-        with self._open(part) as file:
-            names, metadata = file.keys(), _metadata(file)
-            tensors = {name: file.get_tensor(name).clone() for name in names}
+        with self._open(part) as (file, metadata):
+            tensors = {name: file.get_tensor(name).clone() for name in file.offset_keys()}
             if metadata[DIGEST] != digest(metadata[RECORD], tensors):
                 raise ValueError("its checksum is wrong")
             if json.loads(metadata[RECORD])["place"] != [self.step, part, self.parts]:
@@ -149,11 +143,16 @@ class Checkpoint:
         return tensors
 
     @contextmanager
-    def _open(self, part: int) -> Iterator[Any]:
+    def _open(self, part: int) -> Iterator[tuple[Any, dict[str, str]]]:
         name = _name(self.step, part, self.parts)
         try:
             with safe_open(self.folder / name, "pt") as file:
-                yield file
+                metadata: dict[str, str] = file.metadata() or {}
+                if not {RECORD, DIGEST} <= set(metadata):
+                    raise ValueError("it is not a checkpoint of cavity")
+                if not metadata[RECORD].startswith(f'{{"format": {FORMAT},'):
+                    raise ValueError(f"it is not of format {FORMAT}, which this version of cavity reads")
+                yield file, metadata
         except (OSError, SafetensorError, ValueError) as error:
             raise CheckpointError(f"{name} in {self.folder} cannot be read: {error}") from error
 
@@ -193,15 +192,16 @@ class Checkpoints:
             parts: number of parts; the checkpoint is complete once all are written.
         """
         if step < 0 or not 0 <= part < parts:
-            raise ValueError(f"`step` must be >= 0 and `part` in [0, `parts`), got step={step}, part={part}, "
-                             f"parts={parts}.")  # fmt: skip
+            found = f"step={step}, part={part}, parts={parts}"
+            raise ValueError(f"`step` must be >= 0 and `part` in [0, `parts`), got {found}.")
         record = json.dumps({"format": FORMAT, "place": [step, part, parts], "meta": meta})
         tensors, path = separate(tensors), self.folder / _name(step, part, parts)
         with self._explained(f"the checkpoint of step {step} cannot be saved"):
             metadata = {RECORD: record, DIGEST: digest(record, tensors)}
             tensorfile.save(path, tensors, metadata, path.with_name(f"{path.name}.tmp"))
-            if part == 0:
-                self._remove_old(step)
+            if part == 0 and (kept := sorted({at for at, _ in self._complete() if at <= step})[-self.keep :]):
+                # temporary files of this step and later ones may be in use
+                _remove(file for file in self._files() if file.step < kept[-1 if file.is_temporary else 0])
 
     def latest(self) -> Checkpoint | None:
         """Return the newest complete and undamaged checkpoint; None if no checkpoint is complete."""
@@ -221,9 +221,7 @@ class Checkpoints:
     def clear(self, after: int = -1) -> None:
         """Remove all files newer than step `after`; call it before any process saves."""
         with self._explained("old checkpoints cannot be removed"):
-            for file in self._files():
-                if file.step > after:
-                    _remove(file.path)
+            _remove(file for file in self._files() if file.step > after)
 
     def _files(self) -> list[_File]:
         matches = [(path, NAME.fullmatch(path.name)) for path in self.folder.glob("step-*")]
@@ -235,23 +233,24 @@ class Checkpoints:
         counts = Counter((step, parts) for step, part, parts in found if part < parts)
         return sorted(key for key, count in counts.items() if count == key[1])
 
-    def _remove_old(self, step: int) -> None:
-        """Keep the newest checkpoints up to `step`. Temporary files of this step and later ones may be in use."""
-        kept = sorted({found for found, _ in self._complete() if found <= step})[-self.keep :]
-        for file in self._files() if kept else []:
-            if file.step < (kept[-1] if file.is_temporary else kept[0]):
-                _remove(file.path)
-
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
         except (OSError, SafetensorError) as error:
+            if is_full(error):
+                remedy = "The disk is full: free some space, or use another folder"
+            elif getattr(error, "errno", None) in (errno.EEXIST, errno.ENOTDIR):
+                remedy = "A file has that name: use another folder"
+            elif "header too large" in str(error):
+                remedy = "meta is too large: save long values as tensors"
+            else:
+                remedy = "Make the folder writable, or use another one"
             steps = [step for step, _ in self._complete()]
-            rest = (
+            kept = (
                 f"The last good checkpoint, of step {steps[-1]}, is untouched" if steps else "No checkpoint exists yet"
             )
-            raise CheckpointError(f"{self.folder}: {what}: {error}. {_remedy(error)}. {rest}.") from error
+            raise CheckpointError(f"{self.folder}: {what}: {error}. {remedy}. {kept}.") from error
 
 
 class _File(NamedTuple):
@@ -266,30 +265,12 @@ def _name(step: int, part: int, parts: int) -> str:
     return f"step-{step:012d}.part-{part}-of-{parts}.safetensors"
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _metadata(file: Any) -> dict[str, str]:
-    found: dict[str, str] = file.metadata() or {}
-    if not {RECORD, DIGEST} <= set(found):
-        raise ValueError("it is not a checkpoint of cavity")
-    if not found[RECORD].startswith(f'{{"format": {FORMAT},'):
-        raise ValueError(f"it is not of format {FORMAT}, which this version of cavity reads")
-    return found
-
-
-def _remedy(error: Exception) -> str:
-    if is_full(error):
-        return "The disk is full: free some space, or use another folder"
-    if getattr(error, "errno", None) in (errno.EEXIST, errno.ENOTDIR):
-        return "A file has that name: use another folder"
-    if "header too large" in str(error):
-        return "meta is too large: save long values as tensors"
-    return "Make the folder writable, or use another one"
+def _remove(files: Iterable[_File]) -> None:
+    for file in files:
+        if file.path.is_dir():
+            shutil.rmtree(file.path, ignore_errors=True)
+        else:
+            file.path.unlink(missing_ok=True)
 
 
 # --- Comparing settings ---
@@ -299,8 +280,8 @@ def check_same(saved_meta: Values, now: Values, what: str) -> None:
     """Raise ValueError if the settings or data of a checkpoint differ from `now`; `what` names it, as `str(saved)`."""
     if found := differences(saved_meta, now):
         more = [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
-        lines = "".join(f"\n  {line}" for line in found[:MAX_SHOWN] + more)
-        raise ValueError(f"{what} is from other settings or data:{lines}\n{REMEDY}")
+        lines = "\n  ".join([f"{what} is from other settings or data:", *found[:MAX_SHOWN], *more])
+        raise ValueError(f"{lines}\n{REMEDY}")
 
 
 def differences(old: Values, new: Values) -> list[str]:
@@ -320,9 +301,6 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[str]:
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differences(f"{name}[{i}]", a, b)
     elif old != new and not (old != old and new != new):  # NaN is NaN
-        yield f"{name}: {_short(old)} in the checkpoint, {_short(new)} now"
-
-
-def _short(value: Any) -> str:
-    text = "absent" if value is ABSENT else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+        texts = ["absent" if x is ABSENT else json.dumps(x, ensure_ascii=False) for x in (old, new)]
+        before, now = (text if len(text) <= 60 else f"{text[:59]}…" for text in texts)
+        yield f"{name}: {before} in the checkpoint, {now} now"

@@ -1,15 +1,13 @@
-"""Training steps as CUDA graphs: recorded once, then replayed without launching each kernel or waiting for the GPU.
+"""Training steps as CUDA graphs: about three hundred small kernels are recorded once, then replayed in one launch.
 
-A step has about three hundred small kernels, which take longer to launch than to run. A recorded step cannot be
-interrupted: a step that fails yields NaN and changes nothing, and neither do the steps after it. The GPU is queried
+A recorded step cannot be interrupted: a step that fails changes nothing, nor do the steps after it. The GPU is queried
 once for many steps. Then the failed step is made in the ordinary way, which handles the failure.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,8 +49,15 @@ class Recorder:
                 work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with _no_garbage_collection(), torch.cuda.graph(graph, pool=self._pool):
-            work()
+        gc.collect()
+        was_enabled = gc.isenabled()
+        gc.disable()  # it could free an older graph, which must not happen while another is recorded
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        finally:
+            if was_enabled:
+                gc.enable()
         return graph.replay
 
 
@@ -68,8 +73,7 @@ class Replay:
 
     def __init__(self, evaluate: Evaluate, data: Data, optimizer: Adam, record: Callable[[Work], Work]) -> None:
         self._evaluate, self._data, self._optimizer, self._record = evaluate, data, optimizer, record
-        self._recorded: dict[int, tuple[Any, Work]] = {}
-        self._is_loaded = False
+        self._recorded: dict[int, tuple[Any, Work]] | None = None
 
     def run(
         self, theta: Tensor, state: Any, good: Tensor, draws: Sequence[Any], rates: Sequence[float], damping: float
@@ -78,21 +82,8 @@ class Replay:
 
         The next call overwrites the tensors of the result.
         """
-        self._load(theta, state, good)
-        self._damping.fill_(damping)
-        steps = [self._step_on(draw) for draw in draws]
-        for x in (self._failed, self._steps, self._total):
-            x.zero_()
-        for (own, step), draw, rate in zip(steps, draws, rates, strict=True):
-            _copy(draw, own)
-            self._rate.fill_(rate)
-            step()
-        done, total = torch.stack([self._steps, self._total]).tolist()
-        return Replayed(self._theta, self._state, self._before, int(done), total)
-
-    def _load(self, theta: Tensor, state: Any, good: Tensor) -> None:
-        if not self._is_loaded:
-            self._is_loaded = True
+        if self._recorded is None:
+            self._recorded = {}
             self._theta, self._before = theta.clone(), good.clone()
             self._state = map_tensors(Tensor.clone, settled(state))
             self._damping, self._steps, self._total = theta.new_zeros(3).unbind()
@@ -100,15 +91,23 @@ class Replay:
             self._failed = torch.zeros((), dtype=torch.bool, device=theta.device)
         else:
             _copy((good, theta, settled(state)), (self._before, self._theta, self._state))
-
-    def _step_on(self, draw: Any) -> tuple[Any, Work]:
-        """Return a step on this number of rows, recorded on first use, and the draw that it reads."""
-        size = len(draw.positions)
-        if size not in self._recorded:
-            own = draw if size == len(self._data) else map_tensors(Tensor.clone, draw)  # all rows have fixed addresses
-            self._failed.fill_(True)  # nothing changes while recording
-            self._recorded[size] = own, self._record(partial(self._step, own))
-        return self._recorded[size]
+        self._damping.fill_(damping)
+        for draw in draws:
+            size = len(draw.positions)
+            if size not in self._recorded:
+                is_full = size == len(self._data)  # all rows have fixed addresses
+                own = draw if is_full else map_tensors(Tensor.clone, draw)
+                self._failed.fill_(True)  # nothing changes while recording
+                self._recorded[size] = own, self._record(partial(self._step, own))
+        for x in (self._failed, self._steps, self._total):
+            x.zero_()
+        for draw, rate in zip(draws, rates, strict=True):
+            own, step = self._recorded[len(draw.positions)]
+            _copy(draw, own)
+            self._rate.fill_(rate)
+            step()
+        done, total = torch.stack([self._steps, self._total]).tolist()
+        return Replayed(self._theta, self._state, self._before, int(done), total)
 
     def _step(self, draw: Any) -> None:
         """Make one step in place; do nothing if it or a step before it failed."""
@@ -128,19 +127,6 @@ class Replay:
         worked = ~failed
         self._steps += worked
         self._total += torch.where(worked, objective, 0.0)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: it could free an older graph, which must not happen while another is recorded."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _copy(source: Any, target: Any) -> None:

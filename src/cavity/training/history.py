@@ -78,10 +78,6 @@ class History:
         kept = {name: last[name] for name in ("epoch", "seconds", "rate", "damping") if name in last}
         self.add(**kept, objective=None, event=event, **fields)
 
-    def restore(self, records: list[Record]) -> None:
-        """Replace the records by those of a checkpoint; they are not reported again."""
-        self.records[:] = records
-
     def last_event(self) -> str | None:
         """Return the last event, or None."""
         return next((record["event"] for record in reversed(self.records) if record["event"] is not None), None)

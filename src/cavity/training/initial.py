@@ -9,7 +9,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import pdist
-from torch import Tensor
 
 from cavity.gp.prior import KERNEL
 from cavity.kernels import Kernel
@@ -53,19 +52,13 @@ def initial_prior(
     values["log_noise"] = log_start("noise", noise, 1.0, (n_kernels,))
     learned_names = tuple(values) if learned[0] else ()
     values["Z"] = torch.tensor(Z[:1] if shared[1] else Z)
-    dtype = dtype if _is_precise_enough(X, values, dtype) else torch.float64
+    if dtype != torch.float64:  # r² is a difference of squares, so its error grows with the most distant row
+        scales = [value for name, value in values.items() if name.endswith("log_lengthscale")]
+        squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
+        largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
+        dtype = dtype if torch.finfo(dtype).eps * largest <= LARGEST_ERROR else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
     return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
-
-
-def _is_precise_enough(X: Array, values: dict[str, Tensor], dtype: torch.dtype) -> bool:
-    """Check the error of r²: it is a difference of squares, so its error grows with the most distant row."""
-    if dtype == torch.float64:
-        return True
-    scales = [value for name, value in values.items() if name.endswith("log_lengthscale")]
-    squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
-    largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
-    return torch.finfo(dtype).eps * largest <= LARGEST_ERROR
 
 
 def median_distance(X: Array, rng: np.random.Generator) -> float:
@@ -115,22 +108,16 @@ def initial_inducing_points(
         if init == "kmeans":
             Z = np.broadcast_to(_centers(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
         else:
-            Z = _centers_per_class(distinct, [X[y == k] for k in range(n_classes)], n, rng)
+            own_rows = [np.unique(X[y == k], axis=0) for k in range(n_classes)]
+            own = [_centers(rows, min(len(rows), n // 2), rng) if n > 1 else rows[:0] for rows in own_rows]
+            common = {size: _centers(distinct, size, rng) for size in sorted({n - len(first) for first in own})}
+            for k, first in enumerate(own):
+                rest = common[n - len(first)]
+                if _is_among(rest, first).any():  # choose other common centers
+                    rest = _centers(distinct[~_is_among(distinct, first)], len(rest), rng)
+                own[k] = np.concatenate([first, rest])
+            Z = np.stack(own)
     return Z if n == n_distinct or not nudge else Z + nudge * rng.standard_normal(Z.shape[1:])
-
-
-def _centers_per_class(distinct: Array, by_class: list[Array], n: int, rng: np.random.Generator) -> Array:
-    own_rows = [np.unique(rows, axis=0) for rows in by_class]
-    own = [_centers(rows, min(len(rows), n // 2), rng) if len(rows) and n > 1 else rows[:0] for rows in own_rows]
-    common = {missing: _centers(distinct, missing, rng) for missing in sorted({n - len(first) for first in own})}
-    return np.stack([_with_common(first, common[n - len(first)], distinct, rng) for first in own])
-
-
-def _with_common(own: Array, common: Array, distinct: Array, rng: np.random.Generator) -> Array:
-    """Concatenate both; choose other common centers if a row is in both."""
-    if _is_among(common, own).any():
-        common = _centers(distinct[~_is_among(distinct, own)], len(common), rng)
-    return np.concatenate([own, common])
 
 
 def _is_among(rows: Array, others: Array) -> NDArray[np.bool_]:
@@ -140,20 +127,12 @@ def _is_among(rows: Array, others: Array) -> NDArray[np.bool_]:
 
 
 def _centers(distinct: Array, n: int, rng: np.random.Generator) -> Array:
-    """Return n centers from k-means++ and a few Lloyd steps, or the rows themselves if there are at most n."""
+    """Return n centers from k-means++ and a few Lloyd steps, or the rows themselves if there are at most n.
+
+    SciPy's own seeding recomputes all distances for each seed: minutes for a few hundred seeds in many dimensions.
+    """
     if n >= len(distinct):
         return distinct
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
-        centers, _ = kmeans2(distinct, _seeds(distinct, n, rng), iter=LLOYD_STEPS, minit="matrix")
-    return np.asarray(centers)
-
-
-def _seeds(distinct: Array, n: int, rng: np.random.Generator) -> Array:
-    """Choose n rows by k-means++: with probability proportional to the squared distance from the rows chosen before.
-
-    SciPy's own seeding recomputes all distances for each row: minutes for a few hundred seeds in many dimensions.
-    """
     X = distinct - distinct.mean(0)
     size = np.abs(X).max()
     X = X / size if size > 0 else X
@@ -167,4 +146,7 @@ def _seeds(distinct: Array, n: int, rng: np.random.Generator) -> Array:
             chosen.append(int(rng.choice(len(X), p=nearest / total)))
         else:  # all distances are below the rounding error
             chosen.append(int(rng.choice(np.setdiff1d(np.arange(len(X)), chosen))))
-    return distinct[chosen]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
+        centers, _ = kmeans2(distinct, distinct[chosen], iter=LLOYD_STEPS, minit="matrix")
+    return np.asarray(centers)

@@ -1,7 +1,6 @@
 """The training loop of every method: batch → update → objective → optimizer.
 
-A step fails if a matrix cannot be factorized even with jitter, or if the gradient is not finite. Then training returns
-to the last θ and state that worked, halves the damping and the learning rate, and records the event.
+A step fails if a matrix cannot be factorized or the gradient is not finite. Training then retries from the last good θ.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ from typing import Any
 from torch import Tensor
 
 from cavity.data.training_data import Data
-from cavity.gp.gaussian import Natural, Posterior
-from cavity.gp.prior import Conditional, Prior
-from cavity.inference import Batch, Method
+from cavity.gp.prior import Prior
+from cavity.inference import Batch, Method, Terms
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
-from cavity.training.checkpoint import Checkpointable
+from cavity.training.checkpoint import Checkpointable, Checkpointer
 from cavity.training.cuda_graphs import Recorder, Replay, settled
 from cavity.training.fixed_point import fixed_point, leaves, relative_change
-from cavity.training.history import Clock, Event, History, describe
+from cavity.training.history import Clock, Event, History, Record, Stop, Watch, describe
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior, Q
-from cavity.training.plan import Callbacks, Plan, Trained, TrainingError
+from cavity.training.plan import Plan, Trained, TrainingError
 from cavity.training.step import Inference
 
 MAX_FAILURES = 25  # in a row, before training is given up
@@ -35,7 +33,6 @@ EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
 PASS_ELEMENTS = 1_000_000  # elements of a block, in a pass that only computes sums
 REPLAYS = 32  # recorded steps between two queries of the GPU
 OPTIMIZER = "optimiser."  # prefix in checkpoints, spelled as in version 0.1.0
-NO_CALLBACKS = Callbacks()
 
 
 @dataclass
@@ -63,13 +60,17 @@ class TrainingState:
         """Move to the start of the next epoch."""
         self.epoch, self.step, self.worked, self.total = self.epoch + 1, 0, 0, 0.0
 
-    def position(self) -> dict[str, int | float]:
-        """Return all fields but the tensors, for JSON."""
-        return {name: value for name, value in vars(self).items() if name not in ("theta", "state")}
-
 
 class Trainer:
-    """One training run; `train` or `infer` returns its result."""
+    """One training run; `train` or `infer` returns its result.
+
+    Args:
+        model, method, data, plan, hyper_prior, workers: what to train, on which rows, and how.
+        report: called with each new record of the history.
+        watch: called with q(u) at given times.
+        checkpointer: saves checkpoints, and resumes from the last one.
+        stop: asks training to end after the current step.
+    """
 
     def __init__(
         self,
@@ -78,17 +79,20 @@ class Trainer:
         data: Data,
         plan: Plan,
         hyper_prior: HyperPrior,
-        callbacks: Callbacks = NO_CALLBACKS,
         workers: Workers = SINGLE_PROCESS,
+        report: Callable[[Record], None] | None = None,
+        watch: Watch | None = None,
+        checkpointer: Checkpointer | None = None,
+        stop: Stop | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.inference, self.workers = Inference(method, workers), workers
-        self.history = History(callbacks.report)
-        self.clock = Clock(plan.max_epochs, plan.max_seconds, self.workers, callbacks.stop)
+        self.history = History(report)
+        self.clock = Clock(plan.max_epochs, plan.max_seconds, workers, stop)
         self.last_good: tuple[Tensor, Any]  # the last θ and state that worked
         self.failures, self.failed_epoch, self.scale = 0, -1, 1.0  # failures in a row; `scale` multiplies the damping
-        self._checkpointer, self._watch = callbacks.checkpointer, callbacks.watch
-        self._watch_times = sorted(self._watch.at, reverse=True) if self._watch else []
+        self._checkpointer, self._watch = checkpointer, watch
+        self._watch_times = sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
 
@@ -127,16 +131,25 @@ class Trainer:
 
     def epoch(self, run: TrainingState, optimizer: Optimizer) -> float | None:
         """Make the remaining steps of the current epoch; return the mean objective of the steps that worked."""
-        draws, n_steps = self._draws(run), self._n_steps()
+        size, n_steps = self.plan.batch_size, self._n_steps()
+        if size is None:
+            draws: Iterator[Any] = iter([self.all_rows()][run.step :])
+        else:
+            draws = self.data.draws(size, self.plan.seed, run.epoch, run.step)
+        can_record = self.workers.size == 1 and self.plan.updates != "outer" and isinstance(optimizer, Adam)
         ahead: list[Any] = []  # the draws of the next steps
         while run.step < n_steps and not (run.worked and self.clock.is_over()):
-            first, can_replay = run.step, self._can_replay(run, optimizer)
+            first, can_replay = run.step, can_record and run.theta.is_cuda and not self.failures
             ahead.extend(islice(draws, max((REPLAYS if can_replay else 1) - len(ahead), 0)))
             try:
                 if run.step == 0 and run.epoch > 0:
                     run.state = self._refreshed(run.theta, run.state)
                 if not (can_replay and self._replay_steps(run, ahead, optimizer)):
-                    self._step(run, ahead[0], optimizer)
+                    theta, batch = run.theta, self.data.batch(ahead[0])
+                    run.state, objective, gradient = self.evaluate(theta, run.state, batch, run.epoch)
+                    self.accept(theta, run.state)
+                    run.theta = optimizer.step(theta, gradient, self._progress(run.epoch, run.step))
+                    run.count(1, float(objective))
             except FactorizationError as error:
                 run.theta, run.state = self._recover(run.epoch, optimizer, error)
                 run.step += 1
@@ -147,16 +160,9 @@ class Trainer:
             del ahead[: run.step - first]
         return run.total / run.worked if run.worked else None
 
-    def _step(self, run: TrainingState, draw: Any, optimizer: Optimizer) -> None:
-        theta, batch = run.theta, self.data.batch(draw)
-        run.state, objective, gradient = self.evaluate(theta, run.state, batch, run.epoch)
-        self.accept(theta, run.state)
-        run.theta = optimizer.step(theta, gradient, self._progress(run.epoch, run.step))
-        run.count(1, float(objective))
-
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
         """Update the state at θ, then return it with the objective and its gradient (the order of the paper)."""
-        prior = self._prior(theta)
+        prior = self.model.prior(theta)
         if self.plan.updates == "outer":
             state = self.converge(prior, self._state(theta, state), self.plan.outer_sweeps)
         found = self.evaluate_unchecked(theta, state, batch, self._damping(epoch) * self.scale, prior)
@@ -168,36 +174,27 @@ class Trainer:
         self, theta: Tensor, state: Any, batch: Batch, damping: float | Tensor, prior: Prior | None = None
     ) -> tuple[Any, Tensor, Tensor]:
         """Do the same without checking for finite values; do not update a state that has converged."""
-        prior = self._prior(theta) if prior is None else prior
+        prior = self.model.prior(theta) if prior is None else prior
         f, state, natural = prior.conditional(batch.X), self._state(theta, state), None
         if self.plan.updates != "outer":
-            state, natural = self.inference.update(prior, f, state, batch, damping)
-        found = self.inference.objective(prior, f, state, batch, natural, self.plan.updates == "inner-exact")
+            state, natural = self.inference.update(prior, f, state, batch, damping, None)
+        terms = Terms(exact=self.plan.updates == "inner-exact")
+        found = self.inference.objective(prior, f, state, batch, natural, terms)
         log_z, gradient = self.inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
 
-    # --- Steps on a GPU ---
-
-    def _can_replay(self, run: TrainingState, optimizer: Optimizer) -> bool:
-        """Return whether recorded steps can be used: on a GPU, in a single process, and not right after a failure."""
-        is_recorded = run.theta.is_cuda and isinstance(optimizer, Adam) and self.plan.updates != "outer"
-        return is_recorded and self.workers.size == 1 and not self.failures
-
     def _replay_steps(self, run: TrainingState, draws: list[Any], optimizer: Any) -> int:
-        """Make recorded steps on these draws; return how many worked."""
+        """Make recorded steps on a GPU on these draws; return how many worked."""
         if self._replay is None:
             self._replay = Replay(self.evaluate_unchecked, self.data, optimizer, Recorder())
         rates = [optimizer.rate(self._progress(run.epoch, run.step + i)) for i in range(len(draws))]
-        damping = self._damping(run.epoch)
-        found = self._replay.run(run.theta, run.state, self.last_good[0], draws, rates, damping)
+        found = self._replay.run(run.theta, run.state, self.last_good[0], draws, rates, self._damping(run.epoch))
         if found.steps:
             run.theta, run.state = found.theta, found.state
             self.accept(found.before, found.state)
             run.count(found.steps, found.total)
         return found.steps
-
-    # --- Failures ---
 
     def accept(self, theta: Tensor, state: Any) -> None:
         """Remember θ and the state as the last that worked."""
@@ -232,16 +229,11 @@ class Trainer:
             "a larger noise, a smaller learning_rate or damping, or a smaller n_inducing."
         )
 
-    # --- Inference at fixed hyper-parameters ---
-
     def infer(self) -> Trained:
         """Sweep to the fixed point, if no hyper-parameter is learned."""
         theta, state = self.start()
-
-        def note(sweeps: int, change: float) -> None:
-            self.note(sweeps, None, 0.0, change=change)
-
-        state = self.converge(self._prior(theta), state, self.plan.max_epochs, note)
+        prior, n = self.model.prior(theta), self.plan.max_epochs
+        state = self.converge(prior, state, n, lambda sweeps, change: self.note(sweeps, None, 0.0, change=change))
         return self.finish(theta, state, self.history.records[-1]["epoch"])
 
     def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
@@ -249,7 +241,7 @@ class Trainer:
         theta = theta.detach()
         if self.clock.is_stopped() and self.history.last_event() != Event.STOPPED:
             self.note(epochs, None, 0.0, Event.STOPPED)
-        prior = self._prior(theta)
+        prior = self.model.prior(theta)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
         state = self.inference.refresh(prior, self._state(theta, state), self._pass())
@@ -258,12 +250,6 @@ class Trainer:
             raise FactorizationError("log Z is not finite")
         return Trained(theta, state, posterior, log_z, self.history, epochs)
 
-    def _seen(self, theta: Tensor, state: Any) -> Posterior:
-        prior, state = self._prior(theta), self._state(theta, state)
-        if self.plan.batch_size is None:  # its steps need no sums of the sites, so they are not kept
-            state = self.inference.refresh(prior, state, self._pass())
-        return self.method.posterior(prior, state)
-
     def converge(
         self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
     ) -> Any:
@@ -271,23 +257,25 @@ class Trainer:
         f = prior.conditional(self.all_rows().X) if self.plan.batch_size is None else None
         mixes = self.method.mixes and self.plan.batch_size is None
         workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
-        natural: Natural | None = None
+        damping, natural = self._damping(0) * self.scale, None
 
         def sweep(state: Any) -> Any:
-            nonlocal natural  # a mixed state has another product of sites than the sweep before it gave
-            state, natural = self._sweep(prior, f, state, None if mixes else natural)
+            nonlocal natural
+            if mixes:
+                natural = None  # a mixed state has another product of sites than the sweep before it gave
+            for batch in self.data.in_order(self.plan.batch_size):
+                of_batch = prior.conditional(batch.X) if f is None else f
+                state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
             return state
 
-        return fixed_point(
-            sweep, partial(relative_change, workers=workers), state, max_sweeps, self.plan.sweep_tol, mixes,
-            self.clock.is_over, note, workers,
-        )  # fmt: skip
+        change, tol = partial(relative_change, workers=workers), self.plan.sweep_tol
+        return fixed_point(sweep, change, state, max_sweeps, tol, mixes, self.clock.is_over, note, workers)
 
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
         """Return the state with its sums recomputed; in full-batch training every update does that itself."""
         if self.plan.batch_size is None:
             return state
-        return self.inference.refresh(self._prior(theta), state, self._pass())
+        return self.inference.refresh(self.model.prior(theta), state, self._pass())
 
     def all_rows(self) -> Batch:
         """Return the only batch of full-batch training."""
@@ -300,31 +288,12 @@ class Trainer:
             size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
         return self.data.in_order(size)
 
-    def _sweep(
-        self, prior: Prior, f: Conditional | None, state: Any, natural: Natural | None
-    ) -> tuple[Any, Natural | None]:
-        """Update the sites of all rows once, batch by batch; `f` is given if there is one batch."""
-        damping = self._damping(0) * self.scale
-        for batch in self.data.in_order(self.plan.batch_size):
-            of_batch = prior.conditional(batch.X) if f is None else f
-            state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
-        return state, natural
-
     def _state(self, theta: Tensor, state: Any) -> Any:
         """Return the state, which is a part of θ if q is learned by the optimizer."""
         return self.model.split(theta.detach()).get(Q, state)
 
-    def _prior(self, theta: Tensor) -> Prior:
-        return self.model.prior(theta)
-
     def _n_steps(self) -> int:
         return 1 if self.plan.batch_size is None else self.data.steps(self.plan.batch_size)
-
-    def _draws(self, run: TrainingState) -> Iterator[Any]:
-        """Iterate over the remaining batches of the epoch."""
-        if self.plan.batch_size is None:
-            return iter([self.all_rows()][run.step :])
-        return self.data.draws(self.plan.batch_size, self.plan.seed, run.epoch, run.step)
 
     def _progress(self, epoch: int, step: int) -> float:
         return self.clock.progress(epoch + step / self._n_steps())
@@ -346,55 +315,51 @@ class Trainer:
             times.pop()
         with self.clock.paused():
             try:
-                posterior = self._seen(theta, state)
+                prior, state = self.model.prior(theta), self._state(theta, state)
+                if self.plan.batch_size is None:  # its steps need no sums of the sites, so they are not kept
+                    state = self.inference.refresh(prior, state, self._pass())
+                posterior = self.method.posterior(prior, state)
             except FactorizationError:
                 return
             self._watch.look(posterior, seconds)
 
     def save_checkpoint(self, run: TrainingState, optimizer: Checkpointable, only_if_due: bool = False) -> None:
-        """Save a checkpoint, if there is a checkpointer."""
-        if self._checkpointer is not None and (not only_if_due or self._checkpointer.is_due()):
-            self._checkpointer.save(*self.state_dict(run, optimizer))
-
-    def resume(self, run: TrainingState, optimizer: Checkpointable) -> TrainingState:
-        """Return the state of the last checkpoint; `run` if there is none."""
-        if self._checkpointer is None:
-            return run
-        found = self._checkpointer.resume(self.data.row_ids if self.method.keeps_rows else None)
-        return run if found is None else self.load_state_dict(*found, run, optimizer)
-
-    def state_dict(self, run: TrainingState, optimizer: Checkpointable) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return everything that the next step depends on: tensors, and values for JSON.
+        """Save everything that the next step depends on, if there is a checkpointer.
 
         The names are those of version 0.1.0, so that its checkpoints can be resumed.
         """
+        if self._checkpointer is None or (only_if_due and not self._checkpointer.is_due()):
+            return
         tensors = {"theta": run.theta, "good": self.last_good[0]}
         tensors |= {f"state.{i}": x for i, x in enumerate(leaves(settled(run.state)))}
         tensors |= {OPTIMIZER + name: x for name, x in optimizer.state_dict().items()}
         if self.method.keeps_rows:
             tensors["rows"] = self.data.row_ids
         values = {
-            "course": run.position(),
+            "course": {name: value for name, value in vars(run).items() if name not in ("theta", "state")},
             "trainer": {"failures": self.failures, "scale": self.scale, "renewed": self.failed_epoch},
             "seconds": self.clock.seconds(),
             "history": self.history.records,
         }
-        return tensors, values
+        self._checkpointer.save(tensors, values)
 
-    def load_state_dict(
-        self, tensors: dict[str, Tensor], values: dict[str, Any], initial: TrainingState, optimizer: Checkpointable
-    ) -> TrainingState:
-        """Restore what `state_dict` returned, in the tensors of the initial state; "skipped" names damaged files."""
-        tensors = {name: x.to(initial.theta.device) for name, x in tensors.items()}
-        for i, x in enumerate(leaves(initial.state)):
+    def resume(self, run: TrainingState, optimizer: Checkpointable) -> TrainingState:
+        """Return the state of the last checkpoint, in the tensors of the initial state; `run` if there is none."""
+        if self._checkpointer is None:
+            return run
+        found = self._checkpointer.resume(self.data.row_ids if self.method.keeps_rows else None)
+        if found is None:
+            return run
+        tensors, values = {name: x.to(run.theta.device) for name, x in found[0].items()}, found[1]
+        for i, x in enumerate(leaves(run.state)):
             x.copy_(tensors[f"state.{i}"])
         saved = {name.removeprefix(OPTIMIZER): x for name, x in tensors.items() if name.startswith(OPTIMIZER)}
         optimizer.load_state_dict(saved)
         trainer = values["trainer"]
         self.failures, self.scale, self.failed_epoch = trainer["failures"], trainer["scale"], trainer["renewed"]
-        self.last_good = tensors["good"], initial.state
+        self.last_good = tensors["good"], run.state
         self.clock.restart(values["seconds"])
-        self.history.restore(values["history"])
+        self.history.records[:] = values["history"]
         for reason in values["skipped"]:
             self.history.note(Event.CHECKPOINT_SKIPPED, reason=reason)
-        return TrainingState(tensors["theta"], initial.state, **values["course"])
+        return TrainingState(tensors["theta"], run.state, **values["course"])

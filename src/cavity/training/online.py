@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -25,6 +26,7 @@ def tie_sites(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
     return SEPState(state.T, state.t, factor_counts(own_weight))
 
 
+@dataclass
 class OnlineTrainer:
     """A model that is trained on one batch after another.
 
@@ -32,30 +34,24 @@ class OnlineTrainer:
     to all rows so far; `weight_seen` is the weight of the rows in the initial state.
     """
 
-    def __init__(
-        self,
-        model: ParametricPrior,
-        hyper_prior: HyperPrior,
-        optimizer: Optimizer,
-        theta: Tensor,
-        state: SEPState,
-        weight_seen: float,
-    ) -> None:
-        self.model, self.hyper_prior, self.optimizer = model, hyper_prior, optimizer
-        self.theta, self.state, self.weight_seen = theta, state, weight_seen
-        self.log_z = 0.0
-        self._method = SEP()
-        self._inference = Inference(self._method)
+    model: ParametricPrior
+    hyper_prior: HyperPrior
+    optimizer: Optimizer
+    theta: Tensor
+    state: SEPState
+    weight_seen: float
+    log_z: float = 0.0
+
+    _method: ClassVar[SEP] = SEP()
 
     def absorb(self, data: ArrayData, batch_size: int) -> Record:
         """Learn from new rows; return a record for the history."""
         reasons = []
         for batch in data.in_order(batch_size):
-            batch = batch._replace(is_full=False)
             self.weight_seen += float(batch.weight.sum())
             scale = self.weight_seen / float(batch.weight.sum())
             try:
-                self._learn(batch._replace(scale=scale))
+                self._learn(batch._replace(scale=scale, is_full=False))
             except FactorizationError as error:
                 self.optimizer.shrink()
                 reasons.append(str(error))
@@ -69,14 +65,14 @@ class OnlineTrainer:
         return self._method.posterior(self.model.prior(self.theta), self.state)
 
     def _learn(self, batch: Batch) -> None:
-        prior = self.model.prior(self.theta)
+        prior, inference = self.model.prior(self.theta), Inference(self._method)
         f = prior.conditional(batch.X)
         self.state = self._method.absorb(prior, f, self.state, batch)
-        found = self._inference.objective(prior, f, self.state, batch)
+        found = inference.objective(prior, f, self.state, batch, None)
         self.log_z = float(found.log_z)
         if not len(self.theta):
             return
-        _, gradient = self._inference.gradient(self.model, prior, f, found)
+        _, gradient = inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(self.theta, gradient)
         moved = self.optimizer.step(self.theta, gradient, 0.0)
         self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far

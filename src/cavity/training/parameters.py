@@ -14,8 +14,6 @@ from cavity.gp.prior import KERNEL, Prior
 from cavity.kernels import Kernel
 
 Q = "q"  # the state of a method whose q is learned like a hyper-parameter
-
-
 PriorSpec = Mapping[str, float | tuple[float | None, float] | tuple[float | None, float, float]]
 
 
@@ -106,7 +104,7 @@ class HyperPrior:
             return theta.new_zeros(())
         theta = theta[: len(self._mean)]
         away = theta - self._mean
-        total = (self._precision(away) * away.square()).sum()
+        total = (torch.where(away < 0, self._below, self._above) * away.square()).sum()
         for v in self._pooled(theta).values():
             total = total + self._spread * (v - v.mean(0)).square().sum() + self._relevance * _below(v).square().sum()
         return -0.5 * total
@@ -117,15 +115,12 @@ class HyperPrior:
             return to
         theta = theta[: len(self._mean)]
         away = theta - self._mean
-        to[: len(theta)] -= self._precision(away) * away
+        to[: len(theta)] -= torch.where(away < 0, self._below, self._above) * away
         slopes = self._pooled(to[: len(theta)])
         for name, v in self._pooled(theta).items():
             below = _below(v)
             slopes[name] -= self._spread * (v - v.mean(0)) + self._relevance * (below - below.mean())
         return to
-
-    def _precision(self, away: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
-        return torch.where(away < 0, self._below, self._above)
 
     def _pooled(self, theta: Float[Tensor, "P"]) -> dict[str, Tensor]:
         """Return views of the length-scales, if they have a common prior."""

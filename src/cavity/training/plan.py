@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from cavity.gp.gaussian import Posterior
-from cavity.training.checkpoint import Checkpointer
-from cavity.training.history import History, Record, Stop, Watch
+from cavity.training.history import History
 
 
 class TrainingError(ValueError):
@@ -49,23 +47,6 @@ class Plan:
     outer_sweeps: int = 100
     final_sweeps: int = 0
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """What a training run calls while it runs.
-
-    Args:
-        report: called with each new record of the history.
-        watch: called with q(u) at given times.
-        checkpointer: saves checkpoints, and resumes from the last one.
-        stop: asks training to end after the current step.
-    """
-
-    report: Callable[[Record], None] | None = None
-    watch: Watch | None = None
-    checkpointer: Checkpointer | None = None
-    stop: Stop | None = None
 
 
 class Trained(NamedTuple):

@@ -1,7 +1,6 @@
 """One step of training: sums over rows → update → objective → gradient → pull back.
 
-This is the one place that knows this order, and that adds up over workers what a method of inference computes from the
-rows of one process.
+Only this module adds up over workers what a method of inference computes from the rows of one process.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from cavity.gp.gaussian import Natural
 from cavity.gp.gradients import pull_back
 from cavity.gp.prior import Conditional, Prior
 from cavity.inference import Batch, Method, Objective, Terms
+from cavity.inference.base import ALL_TERMS
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training.parameters import ParametricPrior, Q
 
@@ -33,13 +33,7 @@ class Inference:
     workers: Workers = SINGLE_PROCESS
 
     def update(
-        self,
-        prior: Prior,
-        f: Conditional,
-        state: Any,
-        batch: Batch,
-        damping: float | Tensor,
-        natural: Natural | None = None,
+        self, prior: Prior, f: Conditional, state: Any, batch: Batch, damping: float | Tensor, natural: Natural | None
     ) -> tuple[Any, Natural | None]:
         """Refine the sites of a batch once; return the new state and its product of sites."""
         natural = self._natural(prior, f, state, batch) if natural is None else natural
@@ -49,19 +43,11 @@ class Inference:
         return self.method.combine(prior, update._replace(sums=self.workers.sum(*update.sums)), natural, damping)
 
     def objective(
-        self,
-        prior: Prior,
-        f: Conditional,
-        state: Any,
-        batch: Batch,
-        natural: Natural | None = None,
-        exact: bool = False,
-        with_gradient: bool = True,
+        self, prior: Prior, f: Conditional, state: Any, batch: Batch, natural: Natural | None, terms: Terms = ALL_TERMS
     ) -> Objective:
         """Return this worker's part of log Z_q and its gradients: the sum over workers is the whole."""
         natural = self._natural(prior, f, state, batch) if natural is None else natural
-        terms = Terms(1.0 / self.workers.size, exact, with_gradient)
-        return self.method.objective(prior, f, state, natural, batch, terms)
+        return self.method.objective(prior, f, state, natural, batch, terms._replace(share=1.0 / self.workers.size))
 
     def gradient(self, model: ParametricPrior, prior: Prior, f: Conditional, found: Objective) -> tuple[Tensor, Tensor]:
         """Return log Z_q and its gradient by θ, of all workers."""
@@ -74,8 +60,8 @@ class Inference:
         """Return log Z_q of all rows, batch by batch: each estimate counts by its fraction of the rows."""
         total = 0.0
         for batch in batches:
-            found = self.objective(prior, prior.conditional(batch.X), state, batch, with_gradient=False)
-            total += float(found.log_z) / batch.scale
+            f = prior.conditional(batch.X)
+            total += float(self.objective(prior, f, state, batch, None, Terms(gradient=False)).log_z) / batch.scale
         return float(self.workers.sum(prior.Z.new_tensor(total))[0])
 
     def refresh(self, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:

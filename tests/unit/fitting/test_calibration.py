@@ -17,7 +17,7 @@ from cavity.fitting.rows import TrainingRows, draw_seed, merge_equal_rows
 from cavity.fitting.settings import FOLDS, LARGEST_FRACTION
 from cavity.gp import probabilities as predict
 from cavity.inference.vi import EPSILON
-from cavity.training import TrainingError
+from cavity.training.plan import TrainingError
 
 # --- Folds ---
 

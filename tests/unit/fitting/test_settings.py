@@ -22,7 +22,7 @@ from cavity.fitting.settings import (
 )
 from cavity.inference import METHODS
 from cavity.kernels import RBF
-from cavity.training import Adam, AdaptiveRate
+from cavity.training.optimizers import Adam, AdaptiveRate
 from tests.problems import random_problem
 
 # argument: values that it cannot take, and a word of what the error must say that it can

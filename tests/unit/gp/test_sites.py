@@ -18,7 +18,6 @@ from cavity.gp.sites import (
     new_site,
     opposed,
     tilted,
-    totals,
 )
 from cavity.numerics.normal import hazard, log_ndtr
 
@@ -307,11 +306,11 @@ def test_log_site_scale_against_one_at_a_time(own):
         assert float(found[j, i]) == pytest.approx(float(expected), rel=1e-11)
 
 
-def test_totals_multiply_the_sites_of_every_row_and_class(own):
+def test_collect_multiplies_the_sites_of_every_row_and_class(own):
     *_, sites, _, _ = a_batch(own)
     for x in sites:
         x[:, own] = 0.0  # no factor there
-    found = totals(sites, own)
+    found = [collect(x, own) for x in sites]
     expected = np.zeros((2, N_CLASSES, N_ROWS))
     for i, j in pairs(own):
         y = int(own[:, i].nonzero())

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cavity.inference import EP, SEP, VI, RowSites
-from cavity.training import Adam
 from cavity.training.cuda_graphs import Replay
+from cavity.training.optimizers import Adam
 from tests.problems import PLAN, random_problem, trainer
 
 PROBLEM = random_problem(seed=5, n_rows=18)

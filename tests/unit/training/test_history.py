@@ -5,8 +5,7 @@ import pickle
 
 import pytest
 
-from cavity.training import Event, History, describe
-from cavity.training.history import WINDOW, Clock
+from cavity.training.history import WINDOW, Clock, Event, History, describe
 
 
 def history(values):

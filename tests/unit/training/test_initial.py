@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cavity.kernels import RBF
-from cavity.training import initial_inducing_points, initial_prior, median_distance
+from cavity.training.initial import initial_inducing_points, initial_prior, median_distance
 
 RNG = np.random.default_rng
 

@@ -9,9 +9,14 @@ import torch
 
 from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import LBFGS, Adam, Event, HyperPrior, TrainingError, loop, step, train_lbfgs
+from cavity.training import loop, step
 from cavity.training.fixed_point import relative_change
+from cavity.training.history import Event
+from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
+from cavity.training.optimizers import Adam
+from cavity.training.parameters import HyperPrior
+from cavity.training.plan import TrainingError
 from tests.problems import PLAN, MadeUp, objective, random_problem, refresh, trainer, update
 
 PROBLEM = random_problem(seed=3, n_rows=18)
@@ -112,7 +117,7 @@ def test_stops_when_the_objective_settles():
 
 def test_tolerance_is_per_row_by_weight(monkeypatch):
     asked = []
-    monkeypatch.setattr("cavity.training.History.has_settled", lambda self, tol: asked.append(tol))
+    monkeypatch.setattr("cavity.training.history.History.has_settled", lambda self, tol: asked.append(tol))
     weighted = replace(PROBLEM, weight=np.linspace(0.5, 3.0, 18))
     run = trainer(SEP(), weighted, replace(PLAN, max_epochs=2, tol=0.01))
     run.train(adam(run))

@@ -8,7 +8,10 @@ from cavity.data import ArrayData
 from cavity.inference import EP, SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import Adam, Event, HyperPrior, OnlineTrainer, tie_sites
+from cavity.training.history import Event
+from cavity.training.online import OnlineTrainer, tie_sites
+from cavity.training.optimizers import Adam
+from cavity.training.parameters import HyperPrior
 from tests.problems import converge, random_problem, refresh
 from tests.reference import oracle
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.training import Adam, AdaptiveRate, Optimizer
+from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 
 
 def vector(*values):

@@ -9,8 +9,7 @@ import torch
 
 from cavity.fitting.settings import PRIORS
 from cavity.kernels import RBF, Linear
-from cavity.training import HyperPrior
-from cavity.training.parameters import kind
+from cavity.training.parameters import HyperPrior, kind
 from tests.problems import random_problem
 
 PROBLEM = random_problem(seed=2)

@@ -11,7 +11,9 @@ from sklearn.datasets import load_iris
 from cavity import GPClassifier
 from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorizationError
-from cavity.training import LBFGS, Adam, Watch, train_lbfgs
+from cavity.training.history import Watch
+from cavity.training.lbfgs import LBFGS, train_lbfgs
+from cavity.training.optimizers import Adam
 from tests.problems import PLAN, MadeUp, random_problem, refresh, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
