@@ -17,7 +17,7 @@ from cavity.metrics import Interval
 from cavity.report import sections
 from cavity.report.advice import LARGE_CHANCE_ECE, NEGLIGIBLE_ECE
 from cavity.report.findings import Findings
-from cavity.report.html import Markup, el, join, prose
+from cavity.report.html import Markup, el, join, prose, section
 from cavity.report.palette import css_variables
 from cavity.report.text import between, counted, number, percent, table
 
@@ -140,7 +140,7 @@ def support(found: Findings) -> str:
 def page(findings: Findings) -> str:
     """Write the findings as a complete HTML page."""
     script = _asset("report.js")
-    main = el("main", *(draw(findings) for _, _, draw in SECTIONS), id="report")
+    main = el("main", *(section(key, title, *draw(findings)) for key, title, draw in SECTIONS), id="report")
     links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
     contents = el("nav", el("ol", *links), aria_label="Contents")
     footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
