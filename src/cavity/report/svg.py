@@ -60,13 +60,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def value_range(values: Iterable[float], zero: bool = False, margin: float = 0.0) -> tuple[float, float]:
-    """Return the range of the finite values, never empty.
-
-    Args:
-        values: any numbers.
-        zero: whether the range includes 0.
-        margin: to add on both sides, as a share of the range.
-    """
+    """Return the range of the finite values, never empty, with a margin on both sides as a share of the range."""
     finite = [float(v) for v in values if math.isfinite(v)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     low = min(low, 0.0) if zero else low
@@ -89,16 +83,7 @@ def _rounded(value: float, step: float) -> float:
 
 
 def picture(key: str, height: float, title: str, description: str, *parts: str | None, width: float = WIDTH) -> Markup:
-    """An SVG image with a title, and a description in numbers for screen readers.
-
-    Args:
-        key: unique on the page.
-        height: of the view box.
-        title: of the image.
-        description: what a reader of the image would see.
-        parts: elements.
-        width: of the view box.
-    """
+    """An SVG image with a title, and a description in numbers for screen readers; `key` is unique on the page."""
     told = [el("title", title, id=f"{key}-title"), el("desc", description, id=f"{key}-desc")]
     return el("svg", *told, *parts, viewBox=f"0 0 {short(width)} {short(height)}", role="img",
               aria_labelledby=f"{key}-title {key}-desc")  # fmt: skip
@@ -137,16 +122,12 @@ class Frame(NamedTuple):
 
 
 def words(
-    written: str, x: float, y: float, anchor: str | None = None, class_: str | None = None, tip: str = ""
+    text: str, x: float, y: float, anchor: str | None = None, class_: str | None = None, tip: str = "", up: bool = False
 ) -> Markup:
-    """Text at a position, with an optional tooltip."""
-    return el("text", written, el("title", tip) if tip else None, x=x, y=y, text_anchor=anchor, class_=class_)
-
-
-def vertical_words(written: str, x: float, y: float, tip: str = "", anchor: str = "start") -> Markup:
-    """Text that runs upward."""
-    return el("text", written, el("title", name(tip, 200)) if tip else None, text_anchor=anchor,
-              transform=f"translate({point(x, y)}) rotate(-90)")  # fmt: skip
+    """Text at a position, with an optional tooltip; `up` makes it run upward."""
+    at = {"transform": f"translate({point(x, y)}) rotate(-90)"} if up else {"x": short(x), "y": short(y)}
+    tooltip = el("title", name(tip, 200)) if tip else None
+    return el("text", text, tooltip, **at, text_anchor=anchor, class_=class_)
 
 
 def point(x: float, y: float) -> str:
