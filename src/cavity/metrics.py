@@ -149,7 +149,10 @@ def score_intervals(name: str, y: Indices, log_p: Array, note: str = "") -> Scor
     y, log_p = y[order], log_p[order]
     confidence, is_right = np.exp(log_p.max(1)), log_p.argmax(1) == y
     gap, losses = confidence - is_right, row_losses(y, log_p)
-    resampled = [(*(loss[rows].mean(1) for loss in losses), binned_gap(gap[rows])) for rows in _resamples(len(y))]
+    resampled, rng = [], np.random.default_rng(0)
+    for size in _blocks(len(y)):
+        rows = np.sort(rng.integers(len(y), size=(size, len(y)), dtype=np.int32), axis=1)
+        resampled.append((*(loss[rows].mean(1) for loss in losses), binned_gap(gap[rows])))
     nll, brier, ece = (np.concatenate(part) for part in zip(*resampled, strict=True))
     n_wrong = len(y) - int(is_right.sum())
     own_ece = float(binned_gap(gap))
@@ -286,14 +289,8 @@ def reliability_curves(y: Indices, log_p: Array, classes: Sequence[str]) -> list
     return [top, *(reliability_curve(name, p[:, k], y == k) for k, name in enumerate(classes))]
 
 
-def _resamples(n: int) -> Iterator[NDArray[np.int32]]:
-    """Rows drawn with replacement, sorted, a block of resamples at a time."""
-    rng = np.random.default_rng(0)
-    for size in _blocks(n):
-        yield np.sort(rng.integers(n, size=(size, n), dtype=np.int32), axis=1)
-
-
 def _blocks(n: int) -> Iterator[int]:
+    """Numbers of resamples of n rows that are drawn at a time."""
     size = max(1, BLOCK // n)
     yield from (min(size, RESAMPLES - first) for first in range(0, RESAMPLES, size))
 

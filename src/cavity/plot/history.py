@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.metrics import Array
 from cavity.plot.style import axes_for, nth_style, plain
 from cavity.report.findings import training_events
 from cavity.report.palette import INK
@@ -69,7 +68,14 @@ class HistoryDisplay:
         Returns:
             The display itself.
         """
-        x, y = self._curve(by)
+        if by not in BY:
+            raise ValueError(f"`by` must be 'epoch' or 'seconds', got by={by!r}.")
+        known = [record for record in self.records if record.get("objective") is not None]
+        if not known:
+            raise ValueError("The history has no objective to plot: only q(u) was learned.")
+        if any(record.get(by) is None for record in known):
+            raise ValueError(f"by={by!r} needs records with {by}, but partial_fit records none; use by='epoch'.")
+        x, y = (np.array([record[key] for record in known], dtype=np.float64) for key in (by, "objective"))
         self.ax_ = plain(axes_for(ax, 5.4, 3.4))
         self.figure_ = self.ax_.figure
         style = nth_style(len(self.ax_.get_lines()))
@@ -84,17 +90,6 @@ class HistoryDisplay:
         if self.ax_.get_legend_handles_labels()[0]:
             self.ax_.legend(frameon=False, fontsize="small", loc="best")
         return self
-
-    def _curve(self, by: str) -> tuple[Array, Array]:
-        if by not in BY:
-            raise ValueError(f"`by` must be 'epoch' or 'seconds', got by={by!r}.")
-        known = [record for record in self.records if record.get("objective") is not None]
-        if not known:
-            raise ValueError("The history has no objective to plot: only q(u) was learned.")
-        if any(record.get(by) is None for record in known):
-            raise ValueError(f"by={by!r} needs records with {by}, but partial_fit records none; use by='epoch'.")
-        x, y = (np.array([record[key] for record in known], dtype=np.float64) for key in (by, "objective"))
-        return x, y
 
     def _events(self, by: str) -> list[Any]:
         """Mark the first few kinds of event separately, the others together."""

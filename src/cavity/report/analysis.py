@@ -129,7 +129,7 @@ def examine(
         training=e.training,
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
-        about=describe_model(e),
+        about=list(describe_model(e)),
     )
 
 
@@ -152,11 +152,7 @@ def to_numpy(X: Any) -> Array:
 
 
 def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> tuple[Any, Indices]:
-    """Check the shapes of X and y; return X and the labels as indices into `classes`.
-
-    Raises:
-        ValueError: if shapes do not match or a label is not in `classes`; the message uses `names`.
-    """
+    """Check the shapes of X and y; return X and the labels as indices into `classes`. Errors use `names`."""
     X = X if hasattr(X, "columns") else np.asarray(X)
     labels = np.asarray(y)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -215,20 +211,8 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
 # --- Settings ---
 
 
-def describe_model(e: Evidence) -> list[tuple[str, str]]:
-    """List names and values of what was learned, of the settings, and of the report itself."""
-    settings = [(words, getattr(e.clf, name, None), name) for name, words in SETTINGS.items()]
-    sampled = "" if len(e.y) == e.n_given else f" of {e.n_given:,}, chosen at random"
-    return [
-        *_learned(e),
-        *((words, f"{name}={value!r}") for words, value, name in settings if value is not None),
-        ("Rows in this report", f"{len(e.y):,}{sampled}"),
-        ("Calibration error by chance", f"up to {e.calibration.chance:.3f} on {counted(len(e.y), 'row')}"),
-        ("Intervals", INTERVALS),
-    ]
-
-
-def _learned(e: Evidence) -> Iterator[tuple[str, str]]:
+def describe_model(e: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield names and values of what was learned, of the settings, and of the report itself."""
     clf, n_rows = e.clf, (getattr(e.clf, "training_", None) or {}).get("rows")
     method = getattr(clf, "method_", None)
     if method is not None:
@@ -253,6 +237,12 @@ def _learned(e: Evidence) -> Iterator[tuple[str, str]]:
     if hasattr(clf, "n_iter_"):
         seconds = max((record.get("seconds") or 0.0 for record in getattr(clf, "history_", [])), default=0.0)
         yield "Training", counted(int(clf.n_iter_), "epoch") + (f", {seconds:.3g} s" if seconds else "")
+    for name, words in SETTINGS.items():
+        if getattr(clf, name, None) is not None:
+            yield words, f"{name}={getattr(clf, name)!r}"
+    yield "Rows in this report", f"{len(e.y):,}" + ("" if len(e.y) == e.n_given else f" of {e.n_given:,}, at random")
+    yield "Calibration error by chance", f"up to {e.calibration.chance:.3f} on {counted(len(e.y), 'row')}"
+    yield "Intervals", INTERVALS
 
 
 def kernel_name(kernel: Kernel) -> str:

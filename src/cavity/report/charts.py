@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -31,12 +32,7 @@ from cavity.report.text import name, number, percent, text_width, tidy, whole
 LEFT, RIGHT, TOP = 46.0, 382.0, 30.0  # of most charts
 MAX_POINTS = 900  # rows or inducing points in a scatter plot
 SHARES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-
-
-def percent_tick(value: float) -> str:
-    """Write a tick in whole percent."""
-    return percent(value, 0)
-
+percent_tick = partial(percent, digits=0)
 
 # --- Confidence intervals in the cells of a table ---
 

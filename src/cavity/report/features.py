@@ -141,11 +141,22 @@ def fit_projection(scale: Transform, rows: LabeledData, features: list[str]) -> 
     """
     use = sample_indices(len(rows.y), PROJECTION_ROWS)
     X, y = scale(rows.X[use]), rows.y[use]
-    first = _discriminants(X, y) if len(X) >= ROWS_PER_FEATURE * X.shape[1] else np.empty((X.shape[1], 0))
-    rest = _principal_components(X, first, 2 - first.shape[1])
+    first, rest = np.empty((X.shape[1], 0)), np.empty((X.shape[1], 0))
+    if len(X) >= ROWS_PER_FEATURE * X.shape[1]:
+        first = _discriminants(X, y)
+    if first.shape[1] < 2:  # add directions of the most variance, orthogonal to the first
+        from sklearn.decomposition import PCA  # slow to import
+
+        basis, _ = np.linalg.qr(first)
+        left = X - X.mean(0)
+        left = left - (left @ basis) @ basis.T
+        n = 2 - first.shape[1]
+        rest = PCA(n, random_state=0).fit(left).components_.T if left.any() else np.eye(X.shape[1])[:, :n]
     names = [f"discriminant {i + 1}" for i in range(first.shape[1])]
     names += [f"principal component {i + 1}" for i in range(rest.shape[1])]
     directions = np.column_stack([first, rest])
+    largest = directions[np.abs(directions).argmax(0), [0, 1]]
+    directions = directions * np.where(largest < 0, -1.0, 1.0)  # so that equal rows give equal pictures
     weights = np.argsort(-np.abs(directions) * X.std(0)[:, None], axis=0, kind="stable")[:NAMED]
     axes = [
         f"{name} (mostly {', '.join(features[i] for i in top)})" for name, top in zip(names, weights.T, strict=True)
@@ -163,27 +174,7 @@ def _discriminants(X: Array, y: Indices) -> Array:
     W = within.T @ within / len(X)
     ridge = RIDGE * np.trace(W) / len(W) or 1.0  # 1 if no class has any spread
     _, vectors = eigh((apart.T * count) @ apart / len(X), W + ridge * np.eye(len(W)))
-    return _with_positive_peak(vectors[:, ::-1][:, : min(2, len(present) - 1)])
-
-
-def _principal_components(X: Array, others: Array, count: int) -> Array:
-    """Directions of the most variance, orthogonal to the others."""
-    from sklearn.decomposition import PCA  # slow to import
-
-    if count == 0:
-        return np.empty((X.shape[1], 0))
-    basis, _ = np.linalg.qr(others)
-    rest = X - X.mean(0)
-    rest = rest - (rest @ basis) @ basis.T
-    if not rest.any():  # no variance to choose a direction by
-        return np.eye(X.shape[1])[:, :count]
-    return _with_positive_peak(PCA(count, random_state=0).fit(rest).components_.T)
-
-
-def _with_positive_peak(directions: Array) -> Array:
-    """Make the largest weight of each direction positive, so that equal rows give equal pictures."""
-    largest = directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])]
-    return np.asarray(directions * np.where(largest < 0, -1.0, 1.0))
+    return np.asarray(vectors[:, ::-1][:, : min(2, len(present) - 1)])
 
 
 def _inducing_points(clf: Any, n_features: int) -> tuple[Array, Indices]:

@@ -80,13 +80,6 @@ def short(value: float) -> str:
 # --- Parts of sections ---
 
 
-def section(key: str, title: str, lead: str | None, *parts: str | None) -> Markup:
-    """A section of the page; the table of contents links to its key."""
-    head = el("h2", title, id=f"{key}-title")
-    first = None if lead is None else el("p", lead, class_="lead")
-    return el("section", head, first, *parts, id=key, aria_labelledby=f"{key}-title")
-
-
 def figure(chart: Markup, title: str, caption: str, data: Markup | None = None, **attributes: str) -> Markup:
     """A chart with a title, a caption, and a table of its numbers that can be unfolded."""
     behind = None if data is None else el("details", el("summary", "Show the numbers"), data, class_="data")

@@ -17,7 +17,7 @@ from cavity.metrics import Interval
 from cavity.report import sections
 from cavity.report.advice import LARGE_CHANCE_ECE, NEGLIGIBLE_ECE
 from cavity.report.findings import Findings
-from cavity.report.html import Markup, el, join, prose, section
+from cavity.report.html import Markup, el, join, prose
 from cavity.report.palette import css_variables
 from cavity.report.text import between, counted, number, percent, table
 
@@ -144,7 +144,7 @@ def page(findings: Findings) -> str:
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
               "base-uri 'none'; form-action 'none'")  # fmt: skip
-    head = el(
+    meta = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", http_equiv="Content-Security-Policy", content=policy),  # no script but ours, nothing is fetched
@@ -171,11 +171,16 @@ def page(findings: Findings) -> str:
     )
     links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
     contents = el("nav", el("ol", *links), aria_label="Contents")
-    main = el("main", *(section(key, title, *draw(findings)) for key, title, draw in SECTIONS), id="report")
+    made = []
+    for key, title, draw in SECTIONS:
+        lead, *parts = draw(findings)
+        head = [el("h2", title, id=f"{key}-title"), None if lead is None else el("p", lead, class_="lead")]
+        made.append(el("section", *head, *parts, id=key, aria_labelledby=f"{key}-title"))
+    main = el("main", *made, id="report")
     footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
     layout = el("div", header, contents, main, footer, class_="layout")
     skip = el("a", "Skip to the report", href="#report", class_="skip")
-    return f"<!doctype html>\n{el('html', head, el('body', skip, layout, el('script', script)), lang='en')}\n"
+    return f"<!doctype html>\n{el('html', meta, el('body', skip, layout, el('script', script)), lang='en')}\n"
 
 
 def _warnings(findings: Findings) -> list[str]:

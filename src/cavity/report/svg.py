@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from cavity.report.html import Markup, el, short
@@ -171,27 +172,27 @@ def disc(x: float, y: float, size: float) -> str:
     return f"M{point(x - size, y)}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z"
 
 
-def _polygon(corners: int, turn: float, grow: float, inner: float | None = None) -> Shape:
-    """A polygon, or a star whose inner corners are at this share of its radius."""
-    radii = [1.0] if inner is None else [1.0, inner]
-    angles = [turn + 2 * math.pi * i / (corners * len(radii)) for i in range(corners * len(radii))]
-
-    def draw(x: float, y: float, size: float) -> str:
-        radius = [size * grow * radii[i % len(radii)] for i in range(len(angles))]
-        corners = [point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radius, angles, strict=True)]
-        return "M" + "L".join(corners) + "z"
-
-    return draw
+def _polygon(
+    corners: int, turn: float, grow: float, x: float, y: float, size: float, inner: float | None = None
+) -> str:
+    """The path of a polygon, or of a star whose inner corners are at this share of its radius."""
+    radii = corners * ([size * grow] if inner is None else [size * grow, size * grow * inner])
+    angles = [turn + 2 * math.pi * i / len(radii) for i in range(len(radii))]
+    return (
+        "M"
+        + "L".join(point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radii, angles, strict=True))
+        + "z"
+    )
 
 
 # Eight shapes and seven colors have no factor in common, so 56 classes look different.
 SHAPES: list[Shape] = [
     disc,
-    _polygon(4, math.pi / 4, 1.25),  # a square
-    _polygon(3, 0.0, 1.35),
-    _polygon(4, 0.0, 1.35),  # a diamond
-    _polygon(3, math.pi, 1.35),
-    _polygon(4, 0.0, 1.55, 0.35),  # a plus
-    _polygon(5, 0.0, 1.45, 0.45),  # a star
-    _polygon(4, math.pi / 4, 1.55, 0.35),  # a cross
+    partial(_polygon, 4, math.pi / 4, 1.25),  # a square
+    partial(_polygon, 3, 0.0, 1.35),
+    partial(_polygon, 4, 0.0, 1.35),  # a diamond
+    partial(_polygon, 3, math.pi, 1.35),
+    partial(_polygon, 4, 0.0, 1.55, inner=0.35),  # a plus
+    partial(_polygon, 5, 0.0, 1.45, inner=0.45),  # a star
+    partial(_polygon, 4, math.pi / 4, 1.55, inner=0.35),  # a cross
 ]

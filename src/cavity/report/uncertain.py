@@ -57,11 +57,7 @@ def uncertain_rows(
 ) -> list[UncertainRow]:
     """List at most 20 rows to review, taking the kinds in turn.
 
-    Args:
-        rows: to choose from.
-        classes: names of the classes.
-        names: names of the rows in the given data. Integers, such as line numbers, replace the index of a row; other
-            names are put in front of `why`.
+    Integers in `names`, such as line numbers, replace the index of a row; other names are put in front of `why`.
     """
     _, y, log_p, (_, aleatoric, epistemic) = rows
     confidence, predicted, far = np.exp(log_p.max(1)), log_p.argmax(1), is_far(epistemic, len(classes))
