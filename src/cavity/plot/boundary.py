@@ -151,11 +151,9 @@ class BoundaryDisplay:
         self.boundary_ = []
         for k in range(len(self.classes)):  # where class k is as probable as the best of the others
             lead = self.proba[..., k] - np.delete(self.proba, k, axis=-1).max(-1, initial=0.0)
+            style = {"levels": [0.0], "colors": INK, "linewidths": 1.0}
             is_seen = lead.min() < 0 < lead.max()  # contour warns if there is no line
-            lines = (
-                self.ax_.contour(*self.plane.axes, lead, levels=[0.0], colors=INK, linewidths=1.0) if is_seen else None
-            )
-            self.boundary_.append(lines)
+            self.boundary_.append(self.ax_.contour(*self.plane.axes, lead, **style) if is_seen else None)
         self.rows_ = []
         if rows and self.rows is not None:
             points, labels = self.rows
@@ -184,9 +182,7 @@ class BoundaryDisplay:
         from matplotlib.colors import to_rgb
 
         self.colorbar_, count = None, len(self.classes)
-        if (
-            self.entropy is None
-        ):  # mix the color of the best class with white, by how far its probability is above chance
+        if self.entropy is None:  # the color of the best class, paler where its probability is closer to chance
             colors = np.array([to_rgb(nth_style(k).color) for k in range(count)])[self.proba.argmax(-1)]
             above = (self.proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(self.proba.shape[:-1])
             image, limits = 1.0 - (PALEST + (FULL - PALEST) * above)[..., None] * (1.0 - colors), {}
@@ -228,9 +224,7 @@ def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, r
     axes = []
     for x in rows[:, columns].T:
         low, high = float(x.min()), float(x.max())
-        beyond = (
-            margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)
-        )  # a constant feature gets an axis too
+        beyond = margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)  # if constant
         axes.append(np.linspace(low - beyond, high + beyond, resolution))
     base, note = _fixed_values(fixed, rows, names, columns)
     points: Any = np.tile(base, (resolution * resolution, 1))

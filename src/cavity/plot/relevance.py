@@ -97,10 +97,8 @@ class RelevanceDisplay:
         width = 5.6 if is_bars else 3.6 + 0.35 * len(self.relevance)
         self.ax_ = axes_for(ax, width, max(2.6, 1.2 + 0.26 * len(self.order_)))
         self.figure_ = self.ax_.figure
-        self.bars_: Any = None
+        self.bars_ = self.image_ = self.colorbar_ = None
         self.dots_: list[Any] = []
-        self.image_: Any = None
-        self.colorbar_: Any = None
         y, shown = np.arange(len(self.order_)), self.relevance[:, self.order_]
         if is_bars:
             plain(self.ax_, grid="x")

@@ -131,7 +131,17 @@ class ReliabilityDisplay:
                         "yerr": np.clip(ends, 0.0, None) if intervals else None}  # fmt: skip
             self.lines_.append(self.ax_.errorbar(curve.confidence, curve.accuracy, **(settings | kw)))
         is_counted = len(self.curves) == 1 if counts is None else counts
-        self.counts_ = [self._strip(before, i, curve) for i, curve in enumerate(self.curves)] if is_counted else []
+        self.counts_ = []
+        for i, curve in enumerate(self.curves if is_counted else []):
+            # Bars along the bottom; the highest has the same height in all displays, and its count above it.
+            edges, highest = np.linspace(0.0, 1.0, len(curve.spread) + 1), curve.spread.argmax()
+            look = {"color": self.lines_[i].lines[0].get_color(), "alpha": 0.25, "width": np.diff(edges)}
+            height, across = STRIP * curve.spread / curve.spread[highest], self.ax_.get_xaxis_transform()
+            self.counts_.append(self.ax_.bar(edges[:-1], height, align="edge", transform=across, **look))
+            middle = np.clip(edges[highest : highest + 2].mean(), 0.08, 0.92)  # keeps the text inside
+            self.ax_.annotate(f"{curve.spread[highest]} rows", (middle, STRIP), xycoords=("data", "axes fraction"),
+                              xytext=(0, 2 + 9 * (before + i)), textcoords="offset points", ha="center",
+                              fontsize="x-small", color=look["color"])  # fmt: skip
         if before == 0:
             self.ax_.plot([0, 1], [0, 1], color="0.55", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
         self.ax_.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
@@ -140,16 +150,3 @@ class ReliabilityDisplay:
         loc, anchor = ("lower left", (0.0, 1.0)) if is_short else ("center left", (1.0, 0.5))  # curves may be anywhere
         self.ax_.legend(frameon=False, fontsize="small", loc=loc, bbox_to_anchor=anchor)
         return self
-
-    def _strip(self, before: int, i: int, curve: ReliabilityCurve) -> Any:
-        """Bars along the bottom; the highest has the same height in all displays, and its count above it."""
-        edges, highest = np.linspace(0.0, 1.0, len(curve.spread) + 1), curve.spread.argmax()
-        color = self.lines_[i].lines[0].get_color()
-        height, across = STRIP * curve.spread / curve.spread[highest], self.ax_.get_xaxis_transform()
-        bars = self.ax_.bar(edges[:-1], height, width=np.diff(edges), align="edge", color=color, alpha=0.25,
-                            transform=across)  # fmt: skip
-        middle = np.clip(edges[highest : highest + 2].mean(), 0.08, 0.92)  # keeps the text inside
-        self.ax_.annotate(f"{curve.spread[highest]} rows", (middle, STRIP), xycoords=("data", "axes fraction"),
-                          xytext=(0, 2 + 9 * (before + i)), textcoords="offset points", ha="center",
-                          fontsize="x-small", color=color)  # fmt: skip
-        return bars

@@ -174,7 +174,7 @@ def _probabilities(e: Evidence) -> Parts:
         how = "correct on average, but too high in some rows and too low in others" if fault == "mixed" else fault
         shares = f"mean confidence {100 * mean:.1f} %, accuracy {100 * accuracy:.1f} %"
         remedy = (
-            "Check whether these rows are similar to the training rows; if not, add similar rows to the training data."
+            "Check whether these rows are similar to the training rows; if not, add such rows to the training data."
         )
         if getattr(e.clf, "calibrate", None) is False:
             remedy = "Fit again with calibrate=True."

@@ -18,7 +18,7 @@ from cavity.report.baselines import Baseline, fit_baselines
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
 from cavity.report.findings import Findings, training_curve
 from cavity.report.text import counted
-from cavity.report.uncertain import Candidates, choose_candidates, uncertain_rows
+from cavity.report.uncertain import choose_candidates, uncertain_rows
 from cavity.version import __version__
 
 MAX_ROWS = 20_000
@@ -87,8 +87,8 @@ def examine(
     rows = LabeledData(to_numpy(sample), y[index])
     which, is_sample = choose_candidates(rows.y, log_p)
     uncertainty = Uncertainty(*clf.uncertainty(take_rows(sample, which)))
-    candidates = Candidates(index[which], rows.y[which], log_p[which], uncertainty)
-    entropy = Uncertainty(*(part[is_sample] for part in candidates.entropy))
+    entropy = Uncertainty(*(part[is_sample] for part in uncertainty))
+    names = None if row_names is None else list(row_names)
     baselines = fit_baselines(rows, train_rows, len(clf.classes_))
     models = [Baseline("this model", log_p, ""), *baselines]
     is_constant = (rows.X[:1] == rows.X).all(0) & (rows.X[:1] == (train_rows or rows).X).all(0)
@@ -123,9 +123,9 @@ def examine(
         total=entropy.total,
         aleatoric=entropy.aleatoric,
         epistemic=entropy.epistemic,
-        is_right=(candidates.log_p.argmax(1) == candidates.y)[is_sample],
-        row_names=[str(i if row_names is None else row_names[i]) for i in candidates.row_index[is_sample].tolist()],
-        uncertain=uncertain_rows(candidates, e.classes, None if row_names is None else list(row_names)),
+        is_right=(e.predicted == rows.y)[which[is_sample]],
+        row_names=[str(i if names is None else names[i]) for i in index[which[is_sample]].tolist()],
+        uncertain=uncertain_rows(index[which], rows.y[which], log_p[which], uncertainty, e.classes, names),
         training=e.training,
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
@@ -255,6 +255,5 @@ def kernel_name(kernel: Kernel) -> str:
     if isinstance(kernel, Sum):
         return " + ".join(kernel_name(part) for part in kernel.parts)
     if isinstance(kernel, Product):
-        names = [(kernel_name(part), isinstance(part, Sum)) for part in kernel.parts]
-        return " * ".join(f"({name})" if is_sum else name for name, is_sum in names)
+        return " * ".join(f"({kernel_name(p)})" if isinstance(p, Sum) else kernel_name(p) for p in kernel.parts)
     return type(kernel).__name__

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve
 from cavity.report.findings import Findings, Map, TrainingCurve
-from cavity.report.html import Markup, el, short
+from cavity.report.html import Markup, el, point, short
 from cavity.report.svg import (
     WIDTH,
     Formatter,
@@ -19,11 +19,8 @@ from cavity.report.svg import (
     Scale,
     are_glyphs,
     class_color,
-    cross,
-    disc,
-    mark,
     picture,
-    point,
+    shape,
     value_range,
     words,
 )
@@ -256,25 +253,24 @@ def uncertainty_scatter(key: str, found: Findings) -> Markup:
     """Draw aleatoric against epistemic uncertainty on square-root axes, because most rows are near 0."""
     x, y = (value_range([*part.tolist(), 0.01], zero=True)[1] for part in (found.aleatoric, found.epistemic))
     frame = Frame(Scale(0.0, x, LEFT, RIGHT, root=True), Scale(0.0, y, UNCERTAINTY_BOTTOM, TOP, root=True))
-    right, wrong = [], []
-    for i in choose_points(found.is_right):
-        a, e = float(found.aleatoric[i]), float(found.epistemic[i])
-        tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
-        at = frame.at(a, e)
-        if found.is_right[i]:
-            right.append(el("circle", tip, cx=at[0], cy=at[1], r=3))
-        else:
-            wrong.append(el("path", tip, d=cross(*at)))
-    described = []
-    for what, rows in (("correct", found.is_right), ("wrong", ~found.is_right)):
+    groups, told, shown = [], [], choose_points(found.is_right)
+    for kind, what, rows in (("right", "correct", found.is_right), ("wrong", "wrong", ~found.is_right)):
+        marks = []
+        for i in shown:
+            if rows[i]:
+                a, e = float(found.aleatoric[i]), float(found.epistemic[i])
+                tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
+                x, y = frame.at(a, e)
+                cross = f"M{point(x - 4, y - 4)}l8 8m0 -8l-8 8"
+                marks.append(el("circle", tip, cx=x, cy=y, r=3) if kind == "right" else el("path", tip, d=cross))
+        groups.append(el("g", *marks, class_=kind))
         if rows.any():
             a, e = (float(np.median(part[rows])) for part in (found.aleatoric, found.epistemic))
-            medians = f"median aleatoric {number(a)}, epistemic {number(e)} nats"
-            described.append(f"{whole(rows.sum())} {what} rows: {medians}.")
-    return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(described),
+            told.append(f"{whole(rows.sum())} {what} rows: median aleatoric {number(a)}, epistemic {number(e)} nats.")
+    return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(told),
                    frame.bottom("aleatoric / nats", frame.x.ticks(), tidy),
                    frame.left("epistemic / nats", frame.y.ticks(), tidy),
-                   el("g", *right, class_="right"), el("g", *wrong, class_="wrong"))  # fmt: skip
+                   *groups)  # fmt: skip
 
 
 def errors_of_kept(total: Array, is_right: Mask) -> Array:
@@ -319,13 +315,12 @@ def map_of_rows(key: str, found: Map, classes: Sequence[str]) -> Markup:
     for i in shown:
         if not found.row_is_right[i]:
             c = int(found.row_class[i])
-            rings[c] = rings.get(c, "") + disc(*frame.at(*found.rows[i].tolist()), 7.5)
+            rings[c] = rings.get(c, "") + shape(0, *frame.at(*found.rows[i].tolist()), 7.5)
     present = [c for c in range(len(classes)) if (found.row_class == c).any()][:12]
     centers = [found.rows[found.row_class == c].mean(0) for c in present]
     told = ", ".join(f"{name(classes[c], 20)} ({x:.2g}, {y:.2g})" for c, (x, y) in zip(present, centers, strict=True))
-    described = (
-        f"{whole(len(found.rows))} rows, {whole((~found.row_is_right).sum())} of them wrong. Class centers: {told}."
-    )
+    n_wrong = whole((~found.row_is_right).sum())
+    described = f"{whole(len(found.rows))} rows, {n_wrong} of them wrong. Class centers: {told}."
     return picture(key, MAP_HEIGHT, "Rows by true class", described, *axes,
                    *_map_marks(frame, found.rows[shown], found.row_class[shown], classes, tips),
                    *(el("path", d=d, class_="ring", data_class=str(c)) for c, d in sorted(rings.items())))  # fmt: skip
@@ -356,8 +351,10 @@ def _map_marks(frame: Frame, at: Array, of: Indices, classes: Sequence[str], tip
     """Marks grouped by class, so that one class can be highlighted."""
     glyphs, groups = are_glyphs(classes), []
     for c in np.unique(of).tolist():
-        own = [mark(c, _class_name(c, classes), *frame.at(*at[i].tolist()), glyphs and c != SHARED, tips[i])
-               for i in np.flatnonzero(of == c)]  # fmt: skip
+        own, label, is_glyph = [], _class_name(c, classes), glyphs and c != SHARED
+        for i in np.flatnonzero(of == c):
+            (x, y), tip = frame.at(*at[i].tolist()), el("title", tips[i])
+            own.append(el("text", label, tip, x=x, y=y + 3.5) if is_glyph else el("path", tip, d=shape(c, x, y)))
         kind = "marks all" if c == SHARED else f"{'glyphs' if glyphs else 'marks'} {class_color(c)}"
         groups.append(el("g", *own, class_=kind, data_class=None if c == SHARED else str(c)))
     return groups

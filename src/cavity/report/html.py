@@ -77,6 +77,11 @@ def short(value: float) -> str:
     return "0" if written == "-0" else written
 
 
+def point(x: float, y: float) -> str:
+    """Write a position."""
+    return f"{short(x)} {short(y)}"
+
+
 # --- Parts of sections ---
 
 

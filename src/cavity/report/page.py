@@ -74,9 +74,8 @@ class Report:
         """
         target = Path(path)
         if not target.parent.is_dir():
-            raise ValueError(
-                f"`path` must be in an existing folder, got {str(path)!r}. Create {str(target.parent)!r} first."
-            )
+            folder = str(target.parent)
+            raise ValueError(f"`path` must be in an existing folder, got {str(path)!r}. Create {folder!r} first.")
         if target.is_dir():
             raise ValueError(f"`path` must be a file name such as 'report.html', got the folder {str(path)!r}.")
         with atomic_write(target) as unfinished:
@@ -129,9 +128,10 @@ def support(found: Findings) -> str:
         return expected
     rival = min(others, key=lambda other: other.nll.value)
     ours, theirs = number(model.nll.value), number(rival.nll.value)
-    if model.nll.value <= rival.nll.value:
-        return f"{expected} The negative log-likelihood is {ours}; the best baseline, {rival.name}, has {theirs}."
-    return f"{expected} The negative log-likelihood is {ours}; a baseline, {rival.name}, is better with {theirs}."
+    other = f"the best baseline, {rival.name}, has {theirs}"
+    if model.nll.value > rival.nll.value:
+        other = f"a baseline, {rival.name}, is better with {theirs}"
+    return f"{expected} The negative log-likelihood is {ours}; {other}."
 
 
 # --- The page ---

@@ -16,8 +16,6 @@ from cavity.report.text import between, counted, listed, name, number, percent, 
 
 Parts = tuple[str | None, ...]
 
-# --- Scores ---
-
 # Field, title, whether it is written in percent, meaning.
 MEASURES = (
     ("error", "Error", True, "share of rows whose most probable label is wrong"),
@@ -56,8 +54,6 @@ def scores(found: Findings) -> Parts:
     return lead, scroll(title, made), meanings
 
 
-# --- Advice ---
-
 LEVELS = {"warning": ("!", "Warning"), "note": ("i", "Note"), "good": ("✓", "Good")}
 
 
@@ -74,8 +70,6 @@ def advice(found: Findings) -> Parts:
                 cards.append(el("li", head, el("p", prose(what), class_="what"), todo, class_=f"card {level}"))
     return None, el("ul", *cards, class_="cards")
 
-
-# --- Calibration ---
 
 MAX_BARS, MAX_DIAGRAMS = 20, 100
 READING = (
@@ -127,8 +121,6 @@ def _reliability(key: str, curve: ReliabilityCurve, title: str, **attributes: st
     data = table(f"Reliability {of}", ["Predicted", "Observed", "95 % interval", "Rows"], rows, 4)
     return figure(charts.reliability_diagram(key, curve), title, caption, data, **attributes)
 
-
-# --- Confusion matrix ---
 
 PRINTED_CLASSES, LISTED_CONFUSIONS = 20, 10
 CELL_LETTERS = 36.0  # in a row of cells; longer names of columns are vertical
@@ -189,8 +181,6 @@ def _printed_matrix(found: Findings) -> Markup:
               class_="matrix tall" if is_tall else "matrix", style=f"--classes:{len(found.classes)}")  # fmt: skip
 
 
-# --- Features ---
-
 SHOWN_FEATURES = 20
 FEATURES_LEAD = (
     "The relevance of a feature is 1 / length-scale in scaled units: how fast the function of a class changes along "
@@ -238,8 +228,6 @@ def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
     data = table(title, ["Feature", *(label(c, 12) for c in relevance.classes)], rows, values.shape[1])
     return figure(chart, "By class", f"Darker cells are more relevant. {described}", data)
 
-
-# --- Uncertainty ---
 
 UNCERTAINTY_LEAD = (
     "Uncertainty has two parts. Aleatoric uncertainty is in the data: classes overlap, and more rows would not help. "
@@ -293,8 +281,6 @@ def _review(row: UncertainRow) -> Row:
     return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), row.why, *parts]
 
 
-# --- Map ---
-
 MAX_LEGEND = 56  # classes of different marks
 
 
@@ -333,8 +319,6 @@ def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
     return table(f"{what}: centers of the classes", ["Class", what, "Center: horizontal", "vertical"], rows, 3)
 
 
-# --- Training ---
-
 LISTED_RECORDS = 30
 TRAINING_LEAD = (
     "The objective estimates the log-probability of all training labels under the model. It should rise and level off; "
@@ -371,9 +355,6 @@ def _events(curve: TrainingCurve) -> Markup | None:
     more = el("p", f"And {whole(rest)} more.", class_="quiet") if rest > 0 else None
     note = el("p", f"The first {MAX_FLAGS} are flagged in the charts.") if len(curve.events) > MAX_FLAGS else None
     return el("div", el("h3", "Events"), note, el("ol", *listed_events, class_="events"), more)
-
-
-# --- Settings ---
 
 
 def settings(found: Findings) -> Parts:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from cavity.report.html import Markup, el, short
+from cavity.report.html import Markup, el, point, short
 from cavity.report.palette import COLORS
 from cavity.report.text import name, text_width, tick_format
 
@@ -131,11 +131,6 @@ def words(
     return el("text", text, tooltip, **at, text_anchor=anchor, class_=class_)
 
 
-def point(x: float, y: float) -> str:
-    """Write a position."""
-    return f"{short(x)} {short(y)}"
-
-
 # --- Marks that tell classes apart by shape and color ---
 
 
@@ -149,21 +144,9 @@ def are_glyphs(classes: Sequence[str]) -> bool:
     return all(text_width(name(label)) <= GLYPH_WIDTH for label in classes)
 
 
-def mark(k: int, label: str, x: float, y: float, is_glyph: bool, tip: str = "") -> Markup:
-    """The mark of class k: its label, or its shape."""
-    tooltip = el("title", tip) if tip else None
-    return el("text", name(label), tooltip, x=x, y=y + 3.5) if is_glyph else el("path", tooltip, d=shape(k, x, y))
-
-
 def shape(k: int, x: float, y: float, size: float = 4.0) -> str:
     """Return the path of the shape of class k, one of eight."""
     return SHAPES[k % len(SHAPES)](x, y, size)
-
-
-def cross(x: float, y: float, size: float = 4.0) -> str:
-    """Return the path of two crossing lines."""
-    a, b, c, d = (short(v) for v in (x - size, x + size, y - size, y + size))
-    return f"M{a} {c}L{b} {d}M{a} {d}L{b} {c}"
 
 
 def disc(x: float, y: float, size: float) -> str:
@@ -172,17 +155,12 @@ def disc(x: float, y: float, size: float) -> str:
     return f"M{point(x - size, y)}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z"
 
 
-def _polygon(
-    corners: int, turn: float, grow: float, x: float, y: float, size: float, inner: float | None = None
-) -> str:
-    """The path of a polygon, or of a star whose inner corners are at this share of its radius."""
-    radii = corners * ([size * grow] if inner is None else [size * grow, size * grow * inner])
+def _polygon(n: int, turn: float, grow: float, x: float, y: float, size: float, inner: float | None = None) -> str:
+    """The path of a polygon with n corners, or of a star whose inner corners are at this share of its radius."""
+    radii = n * ([size * grow] if inner is None else [size * grow, size * grow * inner])
     angles = [turn + 2 * math.pi * i / len(radii) for i in range(len(radii))]
-    return (
-        "M"
-        + "L".join(point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radii, angles, strict=True))
-        + "z"
-    )
+    corners = [point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radii, angles, strict=True)]
+    return "M" + "L".join(corners) + "z"
 
 
 # Eight shapes and seven colors have no factor in common, so 56 classes look different.

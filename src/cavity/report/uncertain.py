@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +21,10 @@ SAMPLE_ROWS = 3000  # whose uncertainty is computed, at milliseconds each
 WORST_ROWS = 100  # computed in addition, of the largest entropy and of the most confident errors
 
 
-class Candidates(NamedTuple):
-    """Rows of known uncertainty: index in the given data, label, log-probabilities, entropies."""
-
-    row_index: Indices
-    y: Indices
-    log_p: Array
-    entropy: Uncertainty
-
-
 def choose_candidates(y: Indices, log_p: Array) -> tuple[Indices, Mask]:
     """Choose rows whose uncertainty to compute, and tell which of them are a random sample.
 
-    Few rows are all chosen. Of many, a sample is chosen and in addition the rows of the largest entropy and the most
-    confident errors, so that none of these is missed.
+    Of many rows, those of the largest entropy and the most confident errors are chosen in addition to the sample.
     """
     n = len(y)
     if n <= SAMPLE_ROWS:
@@ -53,13 +43,13 @@ def is_far(epistemic: Array, n_classes: int) -> Mask:
 
 
 def uncertain_rows(
-    rows: Candidates, classes: Sequence[str], names: Sequence[object] | None = None
+    index: Indices, y: Indices, log_p: Array, entropy: Uncertainty, classes: Sequence[str], names: Sequence[Any] | None
 ) -> list[UncertainRow]:
-    """List at most 20 rows to review, taking the kinds in turn.
+    """List at most 20 rows to review, by their index in the given data, taking the kinds in turn.
 
     Integers in `names`, such as line numbers, replace the index of a row; other names are put in front of `why`.
     """
-    _, y, log_p, (_, aleatoric, epistemic) = rows
+    _, aleatoric, epistemic = entropy
     confidence, predicted, far = np.exp(log_p.max(1)), log_p.argmax(1), is_far(epistemic, len(classes))
     is_wrong, p_true = predicted != y, np.exp(log_p[np.arange(len(y)), y])
     ranking = np.argsort(-log_p, axis=1, kind="stable")
@@ -88,11 +78,11 @@ def uncertain_rows(
             reasons.setdefault(i, why)  # the first reason counts
     found = []
     for i, why in list(reasons.items())[:MAX_LISTED]:
-        row = int(rows.row_index[i])
+        row = int(index[i])
         name = row if names is None else names[row]
         row, why = (int(name), why) if isinstance(name, int | np.integer) else (row, f"{name}: {why}")
         top = [(classes[k], float(np.exp(log_p[i, k]))) for k in ranking[i, :TOP]]
-        parts = [float(part[i]) for part in rows.entropy]
+        parts = [float(part[i]) for part in entropy]
         found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why))
     return found
 
