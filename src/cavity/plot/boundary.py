@@ -202,9 +202,6 @@ class BoundaryDisplay:
             bar.ax.set_ylim(bar.vmin, min(bar.vmax, highest or bar.vmax))
 
 
-# --- The plane ---
-
-
 def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, resolution: int, margin: float) -> Plane:
     """Make a grid over two features that extends a little beyond the rows; arguments as for `BoundaryDisplay`."""
     if resolution < 2:

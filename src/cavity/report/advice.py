@@ -173,9 +173,7 @@ def _probabilities(e: Evidence) -> Parts:
     if fault is not None:
         how = "correct on average, but too high in some rows and too low in others" if fault == "mixed" else fault
         shares = f"mean confidence {100 * mean:.1f} %, accuracy {100 * accuracy:.1f} %"
-        remedy = (
-            "Check whether these rows are similar to the training rows; if not, add such rows to the training data."
-        )
+        remedy = "Check that these rows are similar to the training rows; if not, add such rows to the training data."
         if getattr(e.clf, "calibrate", None) is False:
             remedy = "Fit again with calibrate=True."
         elif fault == "overconfident" and getattr(e.clf, "method_", None) == "vi":
@@ -229,13 +227,12 @@ def _baselines(e: Evidence) -> Parts:
 
 
 def _compare(own: Array, other: Array) -> str:
-    own_is_finite, other_is_finite = bool(np.isfinite(own).all()), bool(np.isfinite(other).all())
-    if not (own_is_finite and other_is_finite):
-        return "better" if own_is_finite else "worse" if other_is_finite else "equal"
-    difference = own - other
-    if abs(difference.mean()) <= Z * difference.std() / np.sqrt(len(difference)):
+    with np.errstate(invalid="ignore"):  # losses can be infinite
+        difference = own - other
+        mean, noise = difference.mean(), Z * difference.std() / np.sqrt(len(difference))
+    if np.isnan(mean) or abs(mean) <= noise:
         return "equal"
-    return "better" if difference.mean() < 0 else "worse"
+    return "better" if mean < 0 else "worse"
 
 
 def _what_to_try(e: Evidence, name: str) -> str:

@@ -214,9 +214,8 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
 def describe_model(e: Evidence) -> Iterator[tuple[str, str]]:
     """Yield names and values of what was learned, of the settings, and of the report itself."""
     clf, n_rows = e.clf, (getattr(e.clf, "training_", None) or {}).get("rows")
-    method = getattr(clf, "method_", None)
-    if method is not None:
-        yield "Method", METHODS.get(method, str(method))
+    if hasattr(clf, "method_"):
+        yield "Method", METHODS.get(clf.method_, str(clf.method_))
     if n_rows is not None:
         sizes = f"{counted(len(e.features), 'feature')}, {counted(len(e.classes), 'class')}"
         yield "Training data", f"{counted(int(n_rows), 'row')}, {sizes}"

@@ -45,12 +45,12 @@ def fit_baselines(rows: LabeledData, train: LabeledData | None, n_classes: int) 
     elif n >= 2 * FOLDS:
         order, fold = np.random.default_rng(0).permutation(n), np.empty(n, dtype=np.int64)
         fold[order[np.argsort(y[order], kind="stable")]] = np.arange(n) % FOLDS  # stratified
-        parts = [(np.flatnonzero(fold != i), np.flatnonzero(fold == i)) for i in range(FOLDS)]
-        splits = [
-            (others[sample_indices(len(others), most // (FOLDS - 1), seed=i)], new)
-            for i, (others, new) in enumerate(parts)
-        ]
-        note = f"cross-fitted on these rows in {FOLDS} folds, each time on {len(splits[-1][0]):,} others"
+        splits = []
+        for i in range(FOLDS):
+            others = np.flatnonzero(fold != i)
+            use = others[sample_indices(len(others), most // (FOLDS - 1), seed=i)]
+            splits.append((use, np.flatnonzero(fold == i)))
+        note = f"cross-fitted on these rows in {FOLDS} folds, each time on {len(use):,} others"
     else:
         return []
     found = []

@@ -99,9 +99,6 @@ class Report:
                   width="100%", height=NOTEBOOK_HEIGHT, style="border:0")  # fmt: skip
 
 
-# --- The headline ---
-
-
 def headline(found: Findings) -> str:
     """Summarize accuracy and calibration in one sentence."""
     right = percent(1.0 - found.scores[0].error.value)
@@ -132,9 +129,6 @@ def support(found: Findings) -> str:
     if model.nll.value > rival.nll.value:
         other = f"a baseline, {rival.name}, is better with {theirs}"
     return f"{expected} The negative log-likelihood is {ours}; {other}."
-
-
-# --- The page ---
 
 
 def page(findings: Findings) -> str:

@@ -1,8 +1,7 @@
 """The colors of every page, plot, experiment and benchmark; `cavity.plot.style` builds on it.
 
-Classes and methods have the colors of Okabe and Ito, which most kinds of color blindness keep apart. Their yellow, pale
-on white, is replaced by gray, and black is left to text. On the page, labels are written in these colors, so
-there they are darkened (light theme) or lightened (dark theme) to a contrast of 4.5 with the background.
+Classes and methods have the colors of Okabe and Ito, which most kinds of color blindness keep apart, with gray for
+yellow and without black. Text on the page is darker (light theme) or lighter (dark theme), for a contrast of 4.5.
 """
 
 from __future__ import annotations

@@ -205,9 +205,8 @@ def features(found: Findings) -> Parts:
     head = charts.column_head([bar.label for bar in bars], classes) if differ else charts.HEAD
     title = "Relevance of features"
     chart = charts.bar_chart("relevance", bars, title, described, write, "1 / length-scale", head)
-    rows: list[Row] = [
-        [label(names[d]), *(Cell(in_full(part[d]), float(part[d])) for part in (mean, low, high))] for d in order
-    ]
+    columns = np.column_stack([mean, low, high]).tolist()
+    rows: list[Row] = [[label(names[d]), *(Cell(in_full(v), v) for v in columns[d])] for d in order]
     data = table(title, ["Feature", "Mean", "Least", "Most"], rows, 3, sortable=True)
     caption = f"{of} {listed([name(bar.label, 24) for bar in bars[:3]])}."
     if not differ:

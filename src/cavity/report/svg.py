@@ -109,9 +109,8 @@ class Frame(NamedTuple):
         low, high, write = self.y.start, self.y.end, write or tick_format(values)
         lines = "".join(f"M{point(self.x(v), low)}V{short(high)}" for v in values)
         numbers = [words(write(v), self.x(v), low + 18, "middle") for v in values]
-        middle = (self.x.start + self.x.end) / 2
         return el("g", el("path", d=lines or None, class_="grid"), *numbers,
-                  words(label, middle, low + 38, "middle", "axis"))  # fmt: skip
+                  words(label, (self.x.start + self.x.end) / 2, low + 38, "middle", "axis"))  # fmt: skip
 
     def left(self, label: str, values: Sequence[float], write: Formatter | None = None, above: float = 14.0) -> Markup:
         """Draw the vertical axis, with its name above it rather than rotated."""

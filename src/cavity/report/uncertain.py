@@ -54,21 +54,16 @@ def uncertain_rows(
     is_wrong, p_true = predicted != y, np.exp(log_p[np.arange(len(y)), y])
     ranking = np.argsort(-log_p, axis=1, kind="stable")
     first, second, labels = ([classes[k] for k in part] for part in (ranking[:, 0], ranking[:, 1], y))
-
-    def few(i: int) -> str:
-        return f"too few similar training rows to tell {first[i]} from {second[i]}"
-
-    def overlap(i: int) -> str:
-        is_mostly = aleatoric[i] >= epistemic[i]
-        rest = "; more rows will not separate them" if is_mostly else ", and similar training rows are few"
-        return f"classes {first[i]} and {second[i]} overlap here{rest}"
-
+    far_or_few = ["unlike the training rows" if far[i] else f"too few similar training rows to tell {a} from {b}"
+                  for i, (a, b) in enumerate(zip(first, second, strict=True))]  # fmt: skip
+    rest = np.where(aleatoric >= epistemic, "; more rows will not separate them", ", and similar training rows are few")
     kinds = [
         [(i, f"confident but wrong: {_percent(confidence[i])} for {first[i]}, labeled {labels[i]}; check the label")
          for i in _decreasing(np.where(is_wrong, confidence, 0.0), CONFIDENT)],
-        [(i, f"{'unlike the training rows' if far[i] else few(i)}: collect and label similar rows")
+        [(i, f"{far_or_few[i]}: collect and label similar rows")
          for i in _decreasing(np.where(epistemic >= aleatoric, epistemic, 0.0), MIN_EPISTEMIC)],
-        [(i, overlap(i)) for i in _decreasing(aleatoric, MIN_ALEATORIC)],
+        [(i, f"classes {first[i]} and {second[i]} overlap here{rest[i]}")
+         for i in _decreasing(aleatoric, MIN_ALEATORIC)],
         [(i, f"wrong with low confidence: {_percent(p_true[i])} for the label {labels[i]}")
          for i in _decreasing(np.where(is_wrong & (confidence <= CONFIDENT), 1.0 - p_true, 0.0), 0.0)],
     ]  # fmt: skip
