@@ -145,23 +145,26 @@ def score_intervals(name: str, y: Indices, log_p: Array, note: str = "") -> Scor
     """
     from scipy.special import ndtr
 
-    found, order = scores(y, log_p, np.arange(log_p.shape[1])), argsort_by_confidence(log_p.max(1))
+    found, check = scores(y, log_p, np.arange(log_p.shape[1])), check_calibration(y, log_p)
+    order = argsort_by_confidence(log_p.max(1))
     y, log_p = y[order], log_p[order]
-    confidence, is_right = np.exp(log_p.max(1)), log_p.argmax(1) == y
-    gap, losses = confidence - is_right, row_losses(y, log_p)
-    resampled = [(*(loss[rows].mean(1) for loss in losses), binned_gap(gap[rows])) for rows in _resamples(len(y))]
+    is_right, losses = log_p.argmax(1) == y, row_losses(y, log_p)
+    gap = np.exp(log_p.max(1)) - is_right
+    resampled, rng = [], np.random.default_rng(0)
+    for size in _blocks(len(y)):
+        rows = np.sort(rng.integers(len(y), size=(size, len(y)), dtype=np.int32), axis=1)
+        resampled.append((*(loss[rows].mean(1) for loss in losses), binned_gap(gap[rows])))
     nll, brier, ece = (np.concatenate(part) for part in zip(*resampled, strict=True))
     n_wrong = len(y) - int(is_right.sum())
-    own_ece = float(binned_gap(gap))
-    beyond = own_ece - float(np.quantile(chance_calibration_errors(confidence), 0.95))
-    low, high = 2 * own_ece - np.quantile(ece, ndtr([Z, -Z]))
+    beyond = check.ece - check.chance
+    low, high = 2 * check.ece - np.quantile(ece, ndtr([Z, -Z]))
     low = 0.0 if beyond <= 0 else low if low > 0 else beyond
     return ScoreIntervals(
         name=name,
         error=Interval(n_wrong / len(y), *(float(end) for end in wilson_interval(n_wrong, len(y)))),
         nll=_bca_interval(found.nll, nll, losses[0]),
         brier=_bca_interval(found.brier, brier, losses[1]),
-        ece=Interval(own_ece, min(float(low), own_ece), float(np.clip(high, own_ece, 1.0))),
+        ece=Interval(check.ece, min(float(low), check.ece), float(np.clip(high, check.ece, 1.0))),
         note=note,
     )
 
@@ -286,14 +289,8 @@ def reliability_curves(y: Indices, log_p: Array, classes: Sequence[str]) -> list
     return [top, *(reliability_curve(name, p[:, k], y == k) for k, name in enumerate(classes))]
 
 
-def _resamples(n: int) -> Iterator[NDArray[np.int32]]:
-    """Rows drawn with replacement, sorted, a block of resamples at a time."""
-    rng = np.random.default_rng(0)
-    for size in _blocks(n):
-        yield np.sort(rng.integers(n, size=(size, n), dtype=np.int32), axis=1)
-
-
 def _blocks(n: int) -> Iterator[int]:
+    """Numbers of resamples of n rows that are drawn at a time."""
     size = max(1, BLOCK // n)
     yield from (min(size, RESAMPLES - first) for first in range(0, RESAMPLES, size))
 

@@ -22,30 +22,14 @@ PALEST, FULL = 0.06, 0.55  # share of color that a class keeps at chance level, 
 
 
 class Plane(NamedTuple):
-    """A grid over two features, with the others fixed.
+    """A grid over two features, with the others fixed."""
 
-    Attributes:
-        axes: the values along both axes.
-        points: the points of the grid, row by row from the bottom, with all features; a data frame if the rows are one.
-        shown: the two features of the rows, (N, 2).
-        columns: the indices of these features.
-        names: of these features.
-        note: the values of the other features, for the title; empty if there are none.
-    """
-
-    axes: tuple[Array, Array]
-    points: Any
-    shown: Array
-    columns: tuple[int, int]
-    names: tuple[str, str]
-    note: str = ""
-
-    def extent(self, image: Array) -> tuple[float, float, float, float]:
-        """Return left, right, bottom, top of an image whose outer pixels are centered at the ends of the axes."""
-        ends = [(axis[0], axis[-1], 0.5 * (axis[-1] - axis[0])) for axis in self.axes]
-        (left, right, half_x), (bottom, top, half_y) = ends
-        dx, dy = half_x / (image.shape[1] - 1), half_y / (image.shape[0] - 1)
-        return float(left - dx), float(right + dx), float(bottom - dy), float(top + dy)
+    axes: list[Array]  # the values along both axes
+    points: Any  # with all features, row by row from the bottom; a data frame if the rows are one
+    shown: Array  # the two features of the rows, (N, 2)
+    columns: list[int]  # the indices of these features
+    names: list[str]  # of these features
+    note: str = ""  # the values of the other features, for the title; empty if there are none
 
 
 class BoundaryDisplay:
@@ -128,7 +112,11 @@ class BoundaryDisplay:
         plane = make_plane(clf, X, features, fixed, resolution, margin)
         proba = probabilities(clf, plane.points).reshape(resolution, resolution, -1)
         classes = np.asarray(clf.classes_)
-        labels = None if y is None else _checked_labels(y, plane, classes)
+        n, labels = len(plane.shown), None if y is None else np.asarray(y)
+        if labels is not None:
+            if labels.shape != (n,):
+                raise ValueError(f"`y` must have shape ({n},), a label for each row of X, got {labels.shape}.")
+            one_hot(labels, classes)  # raises if a label is unknown
         entropy = None
         if shade != "confidence":
             if not hasattr(clf, "uncertainty"):
@@ -141,7 +129,7 @@ class BoundaryDisplay:
         inducing = getattr(clf, "inducing_points_", None)
         if inducing is not None:  # of all classes, each point once
             points = np.asarray(inducing).reshape(-1, np.shape(inducing)[-1])
-            inducing = np.unique(points[:, list(plane.columns)], axis=0)
+            inducing = np.unique(points[:, plane.columns], axis=0)
         display = cls(plane, proba, classes, entropy=entropy, rows=(plane.shown, labels), inducing=inducing)
         return display.plot(ax, **kw)
 
@@ -159,9 +147,23 @@ class BoundaryDisplay:
         """
         self.ax_ = axes_for(ax, 5.4, 4.4)
         self.figure_ = self.ax_.figure
-        self.surface_, self.colorbar_ = self._surface(kw)
-        self.boundary_ = [self._boundary(k) for k in range(len(self.classes))]
-        self.rows_ = self._rows(*self.rows) if rows and self.rows is not None else []
+        self._draw_surface(kw)
+        self.boundary_ = []
+        for k in range(len(self.classes)):  # where class k is as probable as the best of the others
+            lead = self.proba[..., k] - np.delete(self.proba, k, axis=-1).max(-1, initial=0.0)
+            style = {"levels": [0.0], "colors": INK, "linewidths": 1.0}
+            is_seen = lead.min() < 0 < lead.max()  # contour warns if there is no line
+            self.boundary_.append(self.ax_.contour(*self.plane.axes, lead, **style) if is_seen else None)
+        self.rows_ = []
+        if rows and self.rows is not None:
+            points, labels = self.rows
+            settings: dict[str, Any] = {"s": 22, "edgecolors": "white", "linewidths": 0.6}
+            settings |= {"alpha": 0.55} if self.plane.note else {}  # the rows are not in the plane
+            if labels is None:
+                self.rows_.append(self.ax_.scatter(*points.T, color="0.35", **settings))
+            for k, c in enumerate(self.classes if labels is not None else []):
+                style = {"label": str(c), "color": nth_style(k).color, "marker": nth_style(k).marker}
+                self.rows_.append(self.ax_.scatter(*points[labels == c].T, **style, **settings))
         self.inducing_ = None
         if inducing and self.inducing is not None:
             self.inducing_ = self.ax_.scatter(*self.inducing.T, s=26, marker="+", color=INK, linewidths=0.9,
@@ -175,66 +177,29 @@ class BoundaryDisplay:
             self.ax_.legend(loc="best", fontsize="small", framealpha=0.85, edgecolor="none")
         return self
 
-    def _surface(self, kw: dict[str, Any]) -> tuple[Any, Any]:
-        """The image, and the color bar of an uncertainty."""
-        image = _tints(self.proba) if self.entropy is None else self.entropy[1]
-        settings = {
-            "origin": "lower",
-            "aspect": "auto",
-            "interpolation": "bilinear",
-            "extent": self.plane.extent(image),
-        }
-        if self.entropy is None:
-            return self.ax_.imshow(image, **(settings | kw)), None
-        highest = float(image.max())
-        limits = {"cmap": "Greys", "vmin": 0.0, "vmax": DARKEST * (highest or 1.0)}
-        surface = self.ax_.imshow(image, **(settings | limits | kw))
-        bar = self.figure_.colorbar(surface, ax=self.ax_, label=f"{self.entropy[0]} uncertainty / nats")
-        bar.outline.set_visible(False)
-        bar.ax.set_ylim(bar.vmin, min(bar.vmax, highest or bar.vmax))
-        return surface, bar
+    def _draw_surface(self, kw: dict[str, Any]) -> None:
+        """Draw an image whose outer pixels are centered at the ends of the axes; an uncertainty has a color bar."""
+        from matplotlib.colors import to_rgb
 
-    def _boundary(self, k: int) -> Any:
-        """Where class k is as probable as the best of the others."""
-        others = np.delete(self.proba, k, axis=-1).max(-1, initial=0.0)
-        lead = self.proba[..., k] - others
-        if lead.min() >= 0 or lead.max() <= 0:
-            return None  # contour warns if there is no line
-        return self.ax_.contour(*self.plane.axes, lead, levels=[0.0], colors=INK, linewidths=1.0)
-
-    def _rows(self, points: Array, labels: NDArray[Any] | None) -> list[Any]:
-        settings: dict[str, Any] = {"s": 22, "edgecolors": "white", "linewidths": 0.6}
-        if self.plane.note:
-            settings["alpha"] = 0.55  # they are not in the plane
-        if labels is None:
-            return [self.ax_.scatter(*points.T, color="0.35", **settings)]
-        styles = [nth_style(k) for k in range(len(self.classes))]
-        return [
-            self.ax_.scatter(*points[labels == c].T, label=str(c), color=style.color, marker=style.marker, **settings)
-            for c, style in zip(self.classes, styles, strict=True)
-        ]
-
-
-def _checked_labels(y: Any, plane: Plane, classes: NDArray[Any]) -> NDArray[Any]:
-    labels = np.asarray(y)
-    if labels.shape != (len(plane.shown),):
-        raise ValueError(f"`y` must have shape ({len(plane.shown)},), a label for each row of X, got {labels.shape}.")
-    one_hot(labels, classes)
-    return labels
-
-
-def _tints(proba: Array) -> Array:
-    """Mix the color of the most probable class with white, by how far its probability is above chance."""
-    from matplotlib.colors import to_rgb
-
-    count = proba.shape[-1]
-    colors = np.array([to_rgb(nth_style(k).color) for k in range(count)])[proba.argmax(-1)]
-    above = (proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(proba.shape[:-1])
-    weight = (PALEST + (FULL - PALEST) * above)[..., None]
-    return np.asarray(1.0 - weight * (1.0 - colors))
-
-
-# --- The plane ---
+        self.colorbar_, count = None, len(self.classes)
+        if self.entropy is None:  # the color of the best class, paler where its probability is closer to chance
+            colors = np.array([to_rgb(nth_style(k).color) for k in range(count)])[self.proba.argmax(-1)]
+            above = (self.proba.max(-1) - 1 / count) / (1 - 1 / count) if count > 1 else np.ones(self.proba.shape[:-1])
+            image, limits = 1.0 - (PALEST + (FULL - PALEST) * above)[..., None] * (1.0 - colors), {}
+        else:
+            image, highest = self.entropy[1], float(self.entropy[1].max())
+            limits = {"cmap": "Greys", "vmin": 0.0, "vmax": DARKEST * (highest or 1.0)}
+        extent: list[float] = []
+        for axis, pixels in zip(self.plane.axes, (image.shape[1], image.shape[0]), strict=True):
+            half = 0.5 * (axis[-1] - axis[0]) / (pixels - 1)
+            extent += [float(axis[0] - half), float(axis[-1] + half)]
+        settings = {"origin": "lower", "aspect": "auto", "interpolation": "bilinear", "extent": extent}
+        self.surface_ = self.ax_.imshow(image, **(settings | limits | kw))
+        if self.entropy is not None:
+            label = f"{self.entropy[0]} uncertainty / nats"
+            self.colorbar_ = bar = self.figure_.colorbar(self.surface_, ax=self.ax_, label=label)
+            bar.outline.set_visible(False)
+            bar.ax.set_ylim(bar.vmin, min(bar.vmax, highest or bar.vmax))
 
 
 def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, resolution: int, margin: float) -> Plane:
@@ -247,25 +212,24 @@ def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, r
     if not np.isfinite(rows).all():
         raise ValueError("`X` must be finite, got missing or infinite values.")
     names = feature_names(clf, rows.shape[1], getattr(X, "columns", None))
-    columns = _two_columns(features, names)
-    axes = _axis(rows[:, columns[0]], resolution, margin), _axis(rows[:, columns[1]], resolution, margin)
-    base, note = _fixed_values(fixed, rows, names, columns)
-    points: Any = np.tile(base, (resolution * resolution, 1))
-    points[:, columns[0]], points[:, columns[1]] = (part.ravel() for part in np.meshgrid(*axes))
-    if hasattr(X, "columns"):  # a classifier can require the feature names of its training frame
-        named = list(X.columns)
-        points = type(X)(points, columns=named) if hasattr(X, "iloc") else type(X)(points, schema=named)
-    return Plane(axes, points, rows[:, list(columns)], columns, (names[columns[0]], names[columns[1]]), note)
-
-
-def _two_columns(features: Iterable[Any] | None, names: list[str]) -> tuple[int, int]:
     if features is None and len(names) > 2:
         raise ValueError(f"`features` must name two of the {len(names)} features of X, for example "
                          f"features=({names[0]!r}, {names[1]!r}); the others are fixed.")  # fmt: skip
-    chosen = (0, 1) if features is None else tuple(_column(feature, names) for feature in features)
-    if len(set(chosen)) != 2:
+    columns = [_column(feature, names) for feature in ((0, 1) if features is None else features)]
+    if len(columns) != 2 or columns[0] == columns[1]:
         raise ValueError(f"`features` must be two different features, got features={features!r}.")
-    return chosen[0], chosen[1]
+    axes = []
+    for x in rows[:, columns].T:
+        low, high = float(x.min()), float(x.max())
+        beyond = margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)  # if constant
+        axes.append(np.linspace(low - beyond, high + beyond, resolution))
+    base, note = _fixed_values(fixed, rows, names, columns)
+    points: Any = np.tile(base, (resolution * resolution, 1))
+    points[:, columns] = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    if hasattr(X, "columns"):  # a classifier can require the feature names of its training frame
+        named = list(X.columns)
+        points = type(X)(points, columns=named) if hasattr(X, "iloc") else type(X)(points, schema=named)
+    return Plane(axes, points, rows[:, columns], columns, [names[i] for i in columns], note)
 
 
 def _column(feature: Any, names: list[str]) -> int:
@@ -279,21 +243,12 @@ def _column(feature: Any, names: list[str]) -> int:
     return int(feature)
 
 
-def _axis(x: Array, resolution: int, margin: float) -> Array:
-    """A constant feature still gets an axis of some length."""
-    low, high = float(x.min()), float(x.max())
-    beyond = margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)
-    return np.linspace(low - beyond, high + beyond, resolution)
-
-
-def _fixed_values(fixed: Any, rows: Array, names: list[str], drawn: tuple[int, int]) -> tuple[Array, str]:
+def _fixed_values(fixed: Any, rows: Array, names: list[str], drawn: list[int]) -> tuple[Array, str]:
     """The values of the features, and a note about those not drawn."""
     has_others = rows.shape[1] > 2
     if isinstance(fixed, str):
         if fixed not in ("median", "mean"):
-            raise ValueError(
-                f"`fixed` must be 'median', 'mean', a dict or a value for each feature, got fixed={fixed!r}."
-            )
+            raise ValueError(f"`fixed` must be 'median', 'mean', a dict or one value per feature, got fixed={fixed!r}.")
         base = np.median(rows, axis=0) if fixed == "median" else rows.mean(0)
         return base, f"other features at their {fixed}" if has_others else ""
     if isinstance(fixed, Mapping):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cavity.metrics import Array
 from cavity.plot.style import axes_for, nth_style, plain
 from cavity.report.findings import training_events
 from cavity.report.palette import INK
@@ -69,23 +68,6 @@ class HistoryDisplay:
         Returns:
             The display itself.
         """
-        x, y = self._curve(by)
-        self.ax_ = plain(axes_for(ax, 5.4, 3.4))
-        self.figure_ = self.ax_.figure
-        style = nth_style(len(self.ax_.get_lines()))
-        settings = {"color": style.color, "linewidth": 1.6, "label": self.name, "linestyle": style.line}
-        self.line_ = self.ax_.plot(x, y, **(settings | kw))[0]
-        self.events_ = self._events(by)
-        self.ax_.set(xlabel=BY[by], ylabel="objective / nats")
-        if by == "epoch":
-            from matplotlib.ticker import MaxNLocator
-
-            self.ax_.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if self.ax_.get_legend_handles_labels()[0]:
-            self.ax_.legend(frameon=False, fontsize="small", loc="best")
-        return self
-
-    def _curve(self, by: str) -> tuple[Array, Array]:
         if by not in BY:
             raise ValueError(f"`by` must be 'epoch' or 'seconds', got by={by!r}.")
         known = [record for record in self.records if record.get("objective") is not None]
@@ -94,20 +76,28 @@ class HistoryDisplay:
         if any(record.get(by) is None for record in known):
             raise ValueError(f"by={by!r} needs records with {by}, but partial_fit records none; use by='epoch'.")
         x, y = (np.array([record[key] for record in known], dtype=np.float64) for key in (by, "objective"))
-        return x, y
-
-    def _events(self, by: str) -> list[Any]:
-        """Mark the first few kinds of event separately, the others together."""
-        found: dict[str, list[float]] = {}
+        self.ax_ = plain(axes_for(ax, 5.4, 3.4))
+        self.figure_ = self.ax_.figure
+        style = nth_style(len(self.ax_.get_lines()))
+        settings = {"color": style.color, "linewidth": 1.6, "label": self.name, "linestyle": style.line}
+        self.line_ = self.ax_.plot(x, y, **(settings | kw))[0]
+        found: dict[str, list[float]] = {}  # the first few events are marked separately, the others together
         for event in training_events(self.records):
             text = event.text if len(event.text) <= MAX_LETTERS else event.text[: MAX_LETTERS - 1].rstrip() + "…"
             found.setdefault(text, []).append(float((event.epoch if by == "epoch" else event.seconds) or 0.0))
         groups = [(text if len(x) == 1 else f"{text} ({len(x)} times)", x) for text, x in found.items()]
         rest = [x for _, several in groups[MAX_EVENTS:] for x in several]
-        others = [(f"{len(rest)} other events", rest)] if rest else []
-        across = self.ax_.get_xaxis_transform()
-        return [
-            self.ax_.scatter(x, np.full(len(x), 0.03), marker=marker, s=34, color=INK, zorder=4, label=label,
-                             clip_on=False, transform=across)
-            for (label, x), marker in zip([*groups[:MAX_EVENTS], *others], ("^", "v", "D", "s", "o"), strict=False)
-        ]  # fmt: skip
+        groups = [*groups[:MAX_EVENTS], *([(f"{len(rest)} other events", rest)] if rest else [])]
+        look = {"s": 34, "color": INK, "zorder": 4, "clip_on": False, "transform": self.ax_.get_xaxis_transform()}
+        self.events_ = [
+            self.ax_.scatter(x, np.full(len(x), 0.03), marker=marker, label=label, **look)
+            for (label, x), marker in zip(groups, ("^", "v", "D", "s", "o"), strict=False)
+        ]
+        self.ax_.set(xlabel=BY[by], ylabel="objective / nats")
+        if by == "epoch":
+            from matplotlib.ticker import MaxNLocator
+
+            self.ax_.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if self.ax_.get_legend_handles_labels()[0]:
+            self.ax_.legend(frameon=False, fontsize="small", loc="best")
+        return self

@@ -97,34 +97,27 @@ class RelevanceDisplay:
         width = 5.6 if is_bars else 3.6 + 0.35 * len(self.relevance)
         self.ax_ = axes_for(ax, width, max(2.6, 1.2 + 0.26 * len(self.order_)))
         self.figure_ = self.ax_.figure
-        self.bars_: Any = None
+        self.bars_ = self.image_ = self.colorbar_ = None
         self.dots_: list[Any] = []
-        self.image_: Any = None
-        self.colorbar_: Any = None
-        (self._bars if is_bars else self._heatmap)(kw)
-        self.ax_.set_yticks(np.arange(len(self.order_)), self.feature_names[self.order_])
-        return self
-
-    def _bars(self, kw: dict[str, Any]) -> None:
-        plain(self.ax_, grid="x")
         y, shown = np.arange(len(self.order_)), self.relevance[:, self.order_]
-        self.bars_ = self.ax_.barh(y, shown.mean(0), **({"color": "0.85", "height": 0.7} | kw))
-        for k, row in enumerate(shown if len(shown) > 1 else []):
-            style = nth_style(k)
-            self.dots_.append(self.ax_.scatter(row, y, s=26, color=style.color, marker=style.marker, edgecolors="white",
-                                               linewidths=0.6, label=str(self.classes[k]), zorder=3))  # fmt: skip
-        self.ax_.set(xlabel=LABEL, ylim=(len(y) - 0.4, -0.6))
-        self.ax_.tick_params(axis="y", length=0)
-        if self.dots_:
-            self.ax_.legend(title="class", frameon=False, loc="lower right", fontsize="small")
-
-    def _heatmap(self, kw: dict[str, Any]) -> None:
-        shown = self.relevance[:, self.order_].T
-        self.image_ = self.ax_.imshow(shown, **({"vmin": 0.0, "aspect": "auto", "cmap": "Blues"} | kw))
-        self.colorbar_ = self.figure_.colorbar(self.image_, ax=self.ax_, label=LABEL)
-        self.colorbar_.outline.set_visible(False)
-        labels = [str(label) for label in self.classes] if shown.shape[1] > 1 else [features.ALL_CLASSES]
-        self.ax_.set_xticks(np.arange(len(labels)), labels)
-        self.ax_.set_xlabel("class")
-        self.ax_.spines[:].set_visible(False)
-        self.ax_.tick_params(length=0)
+        if is_bars:
+            plain(self.ax_, grid="x")
+            self.bars_ = self.ax_.barh(y, shown.mean(0), **({"color": "0.85", "height": 0.7} | kw))
+            for k, row in enumerate(shown if len(shown) > 1 else []):
+                style = {"color": nth_style(k).color, "marker": nth_style(k).marker, "label": str(self.classes[k])}
+                self.dots_.append(self.ax_.scatter(row, y, s=26, edgecolors="white", linewidths=0.6, zorder=3, **style))
+            self.ax_.set(xlabel=LABEL, ylim=(len(y) - 0.4, -0.6))
+            self.ax_.tick_params(axis="y", length=0)
+            if self.dots_:
+                self.ax_.legend(title="class", frameon=False, loc="lower right", fontsize="small")
+        else:
+            self.image_ = self.ax_.imshow(shown.T, **({"vmin": 0.0, "aspect": "auto", "cmap": "Blues"} | kw))
+            self.colorbar_ = self.figure_.colorbar(self.image_, ax=self.ax_, label=LABEL)
+            self.colorbar_.outline.set_visible(False)
+            labels = [str(label) for label in self.classes] if len(shown) > 1 else [features.ALL_CLASSES]
+            self.ax_.set_xticks(np.arange(len(labels)), labels)
+            self.ax_.set_xlabel("class")
+            self.ax_.spines[:].set_visible(False)
+            self.ax_.tick_params(length=0)
+        self.ax_.set_yticks(y, self.feature_names[self.order_])
+        return self

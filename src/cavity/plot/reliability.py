@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cavity.metrics import Array, Mask, ReliabilityCurve, one_hot, reliability_curve
+from cavity.metrics import ReliabilityCurve, one_hot, reliability_curve
 from cavity.plot.style import axes_for, nth_style, plain, probabilities
 
 STRIP = 0.16  # of the height of the axes
@@ -84,7 +84,13 @@ class ReliabilityDisplay:
             ax: axes to draw on; a new figure by default.
             kw: as for `plot`.
         """
-        labels, p, truth = _checked(y, proba, classes)
+        labels, p, y = np.asarray(classes), np.asarray(proba, dtype=np.float64), np.asarray(y)
+        if p.shape != (len(y), len(labels)) or not len(p):
+            raise ValueError(f"`proba` must have shape ({len(y)}, {len(labels)}), a row for each label of `y` and a "
+                             f"column for each of `classes`, with at least one row, got {p.shape}.")  # fmt: skip
+        if not ((p >= 0) & (p <= 1 + 1e-6)).all():
+            raise ValueError(f"`proba` must hold probabilities, got values from {p.min():.3g} to {p.max():.3g}.")
+        p, truth = p.clip(0.0, 1.0), one_hot(y, labels)
         if n_bins < 1:
             raise ValueError(f"`n_bins` must be a positive int, got n_bins={n_bins}.")
         if isinstance(by_class, bool) and not by_class:
@@ -116,9 +122,26 @@ class ReliabilityDisplay:
         self.ax_ = plain(axes_for(ax, 4.6 if len(self.curves) <= MAX_ABOVE else 6.2, 4.4), grid="both")
         self.figure_ = self.ax_.figure
         before = sum(isinstance(part, ErrorbarContainer) for part in self.ax_.containers)  # curves of other displays
-        self.lines_ = [self._line(before + i, curve, intervals, kw) for i, curve in enumerate(self.curves)]
+        self.lines_ = []
+        for i, curve in enumerate(self.curves, before):
+            style, ends = nth_style(i), [curve.accuracy - curve.low, curve.high - curve.accuracy]
+            settings = {"color": style.color, "marker": style.marker, "linestyle": style.line, "markersize": 5.5,
+                        "linewidth": 1.5, "elinewidth": 1.0, "capsize": 2.0,
+                        "label": f"{curve.name} (ECE {curve.ece:.3f})",
+                        "yerr": np.clip(ends, 0.0, None) if intervals else None}  # fmt: skip
+            self.lines_.append(self.ax_.errorbar(curve.confidence, curve.accuracy, **(settings | kw)))
         is_counted = len(self.curves) == 1 if counts is None else counts
-        self.counts_ = [self._strip(before, i, curve) for i, curve in enumerate(self.curves)] if is_counted else []
+        self.counts_ = []
+        for i, curve in enumerate(self.curves if is_counted else []):
+            # Bars along the bottom; the highest has the same height in all displays, and its count above it.
+            edges, highest = np.linspace(0.0, 1.0, len(curve.spread) + 1), curve.spread.argmax()
+            look = {"color": self.lines_[i].lines[0].get_color(), "alpha": 0.25, "width": np.diff(edges)}
+            height, across = STRIP * curve.spread / curve.spread[highest], self.ax_.get_xaxis_transform()
+            self.counts_.append(self.ax_.bar(edges[:-1], height, align="edge", transform=across, **look))
+            middle = np.clip(edges[highest : highest + 2].mean(), 0.08, 0.92)  # keeps the text inside
+            self.ax_.annotate(f"{curve.spread[highest]} rows", (middle, STRIP), xycoords=("data", "axes fraction"),
+                              xytext=(0, 2 + 9 * (before + i)), textcoords="offset points", ha="center",
+                              fontsize="x-small", color=look["color"])  # fmt: skip
         if before == 0:
             self.ax_.plot([0, 1], [0, 1], color="0.55", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
         self.ax_.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
@@ -127,34 +150,3 @@ class ReliabilityDisplay:
         loc, anchor = ("lower left", (0.0, 1.0)) if is_short else ("center left", (1.0, 0.5))  # curves may be anywhere
         self.ax_.legend(frameon=False, fontsize="small", loc=loc, bbox_to_anchor=anchor)
         return self
-
-    def _line(self, i: int, curve: ReliabilityCurve, intervals: bool, kw: dict[str, Any]) -> Any:
-        style = nth_style(i)
-        error = np.clip([curve.accuracy - curve.low, curve.high - curve.accuracy], 0.0, None) if intervals else None
-        settings = {"color": style.color, "marker": style.marker, "linestyle": style.line, "markersize": 5.5,
-                    "linewidth": 1.5, "elinewidth": 1.0, "capsize": 2.0,
-                    "label": f"{curve.name} (ECE {curve.ece:.3f})"}  # fmt: skip
-        return self.ax_.errorbar(curve.confidence, curve.accuracy, yerr=error, **(settings | kw))
-
-    def _strip(self, before: int, i: int, curve: ReliabilityCurve) -> Any:
-        """Bars along the bottom; the highest has the same height in all displays, and its count above it."""
-        edges, highest = np.linspace(0.0, 1.0, len(curve.spread) + 1), curve.spread.argmax()
-        color = self.lines_[i].lines[0].get_color()
-        height, across = STRIP * curve.spread / curve.spread[highest], self.ax_.get_xaxis_transform()
-        bars = self.ax_.bar(edges[:-1], height, width=np.diff(edges), align="edge", color=color, alpha=0.25,
-                            transform=across)  # fmt: skip
-        middle = np.clip(edges[highest : highest + 2].mean(), 0.08, 0.92)  # keeps the text inside
-        self.ax_.annotate(f"{curve.spread[highest]} rows", (middle, STRIP), xycoords=("data", "axes fraction"),
-                          xytext=(0, 2 + 9 * (before + i)), textcoords="offset points", ha="center",
-                          fontsize="x-small", color=color)  # fmt: skip
-        return bars
-
-
-def _checked(y: ArrayLike, proba: ArrayLike, classes: ArrayLike) -> tuple[NDArray[Any], Array, Mask]:
-    labels, p, y = np.asarray(classes), np.asarray(proba, dtype=np.float64), np.asarray(y)
-    if p.shape != (len(y), len(labels)) or not len(p):
-        raise ValueError(f"`proba` must have shape ({len(y)}, {len(labels)}), a row for each label of `y` and a column "
-                         f"for each of `classes`, with at least one row, got {p.shape}.")  # fmt: skip
-    if not ((p >= 0) & (p <= 1 + 1e-6)).all():
-        raise ValueError(f"`proba` must hold probabilities, got values from {p.min():.3g} to {p.max():.3g}.")
-    return labels, p.clip(0.0, 1.0), one_hot(y, labels)

@@ -15,6 +15,8 @@ from cavity.report.findings import Advice, TrainingCurve
 from cavity.report.text import counted, listed
 from cavity.report.uncertain import is_far
 
+Parts = Iterator[tuple[str, str, str]]  # level, what, remedy
+
 LEVELS = ("warning", "note", "good")
 FEW_ROWS, FEW_OF_A_CLASS, FEW_TRAINING_ROWS = 100, 10, 10
 IMBALANCED = 10  # rows of the largest class for one row of the smallest
@@ -43,7 +45,6 @@ EVENTS = [
      "Use larger batches in partial_fit, or a smaller learning_rate."),
     (("checkpoint_skipped",), "note", "A damaged checkpoint was skipped", "Check the disk for errors."),
 ]  # fmt: skip
-SETBACKS = ("step_rejected", "evaluation_rejected")
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,6 @@ class Evidence:
         counts = self.training_counts
         return counts is not None and self.n_inducing >= MANY_INDUCING * max(int(counts.sum()), 1)
 
-    def setting(self, name: str) -> Any:
-        """Return an argument or attribute of the model, or None."""
-        return getattr(self.clf, name, None)
-
     def names_of(self, which: Mask) -> str:
         """List the classes of a selection."""
         return listed([name for name, chosen in zip(self.classes, which, strict=True) if chosen])
@@ -109,179 +106,133 @@ class Evidence:
 
 def give_advice(evidence: Evidence) -> list[Advice]:
     """Return all advice, warnings first; no praise if the model was trained on these rows."""
-    found = [advice for check in CHECKS for advice in check(evidence)]
+    checks = (_rows, _classes, _features, _probabilities, _baselines, _training, _approximation)
+    found = [Advice(*part) for check in checks for part in check(evidence)]
     if evidence.is_contaminated:
         found = [advice for advice in found if advice.level != "good"]
     return sorted(found, key=lambda advice: LEVELS.index(advice.level))
 
 
-# --- Rows ---
-
-
-def _training_rows(e: Evidence) -> Iterator[Advice]:
+def _rows(e: Evidence) -> Parts:
     if e.is_training:
         what = "The model was trained on these rows, so its scores are better here than on new rows."
-        yield Advice("warning", what, "Hold out rows before `fit` (train_test_split) and report on those.")
+        yield "warning", what, "Hold out rows before `fit` (train_test_split) and report on those."
     elif e.n_known:
         verb = "is" if e.n_known == 1 else "are"
         what = f"{counted(e.n_known, 'row')} of {len(e.y):,} {verb} also in the training data, with the same label."
         remedy = "Remove duplicates from one of the two. If features have few values, rows can be equal by chance."
-        yield Advice("warning" if e.is_contaminated else "note", what, remedy)
-
-
-def _sampled(e: Evidence) -> Iterator[Advice]:
+        yield "warning" if e.is_contaminated else "note", what, remedy
     if len(e.y) < e.n_given:
         what = f"This report is based on a random sample of {len(e.y):,} of the {e.n_given:,} rows."
-        yield Advice("note", what, "To score all rows, use cavity.metrics or `cavity evaluate`.")
-
-
-def _few_rows(e: Evidence) -> Iterator[Advice]:
-    few = e.counts < FEW_OF_A_CLASS
+        yield "note", what, "To score all rows, use cavity.metrics or `cavity evaluate`."
     if len(e.y) < FEW_ROWS:
         what = f"The report has only {counted(len(e.y), 'row')}, so all intervals are wide."
-        yield Advice("note", what, "Report on more rows if you can.")
-    elif few.any():
+        yield "note", what, "Report on more rows if you can."
+
+
+def _classes(e: Evidence) -> Parts:
+    few = e.counts < FEW_OF_A_CLASS
+    if few.any() and len(e.y) >= FEW_ROWS:
         what = f"Fewer than {FEW_OF_A_CLASS} rows have the label {e.names_of(few)}, so their scores are uncertain."
-        yield Advice("note", what, "Collect more test rows of these classes.")
-
-
-def _few_training_rows(e: Evidence) -> Iterator[Advice]:
-    counts = e.training_counts
-    if counts is not None and (few := counts < FEW_TRAINING_ROWS).any():
+        yield "note", what, "Collect more test rows of these classes."
+    trained = e.counts if e.training_counts is None else e.training_counts
+    few = trained < FEW_TRAINING_ROWS
+    if few.any() and e.training_counts is not None:
         what = f"The model was trained on fewer than {FEW_TRAINING_ROWS} rows of {e.names_of(few)}."
-        yield Advice("warning", what, "Collect more training rows of these classes, or merge them with others.")
-
-
-def _imbalanced(e: Evidence) -> Iterator[Advice]:
-    counts = e.counts if e.training_counts is None else e.training_counts
-    if counts.max() < IMBALANCED * max(counts.min(), 1) or e.setting("class_weight") is not None:
-        return
-    what = (f"The classes are imbalanced: {counted(counts.max(), 'row')} of {e.classes[counts.argmax()]}, "
-            f"{counts.min():,} of {e.classes[counts.argmin()]}.")  # fmt: skip
-    yield Advice("note", what, "If rare classes matter as much as common ones, use class_weight='balanced'.")
-
-
-def _never_predicted(e: Evidence) -> Iterator[Advice]:
+        yield "warning", what, "Collect more training rows of these classes, or merge them with others."
+    if trained.max() >= IMBALANCED * max(trained.min(), 1) and getattr(e.clf, "class_weight", None) is None:
+        most, least = e.classes[trained.argmax()], e.classes[trained.argmin()]
+        what = f"The classes are imbalanced: {counted(trained.max(), 'row')} of {most}, {trained.min():,} of {least}."
+        yield "note", what, "If rare classes matter as much as common ones, use class_weight='balanced'."
     missed = (e.counts > 0) & (np.bincount(e.predicted, minlength=len(e.classes)) == 0)
     if missed.any():
-        is_one, n_rows = missed.sum() == 1, int(e.counts[missed].sum())
-        have, labels = "has" if n_rows == 1 else "have", "this label" if is_one else "these labels"
-        verb, rows = "is" if is_one else "are", counted(n_rows, "row")
-        what = f"{e.names_of(missed)} {verb} never predicted, although {rows} {have} {labels}."
+        verb, labels = ("is", "this label") if missed.sum() == 1 else ("are", "these labels")
+        n_rows = int(e.counts[missed].sum())
+        have = f"{counted(n_rows, 'row')} {'has' if n_rows == 1 else 'have'} {labels}"
         remedy = "Collect more training rows of these classes, or use class_weight='balanced'. The confusion matrix " \
                  "shows what is predicted instead."  # fmt: skip
-        yield Advice("warning", what, remedy)
+        yield "warning", f"{e.names_of(missed)} {verb} never predicted, although {have}.", remedy
 
 
-def _far_rows(e: Evidence) -> Iterator[Advice]:
-    share = float(is_far(e.entropy.epistemic, len(e.classes)).mean())
-    if share >= MANY_FAR:
-        what = f"{100 * share:.0f} % of the rows are far from all training rows."
+def _features(e: Evidence) -> Parts:
+    far = float(is_far(e.entropy.epistemic, len(e.classes)).mean())
+    if far >= MANY_FAR:
         remedy = "Do not rely on predictions there: set rows of large epistemic uncertainty aside (clf.uncertainty), " \
                  "and add similar rows to the training data."  # fmt: skip
-        yield Advice("warning", what, remedy)
-
-
-def _constant_features(e: Evidence) -> Iterator[Advice]:
+        yield "warning", f"{100 * far:.0f} % of the rows are far from all training rows.", remedy
     if e.is_constant.any() and len(e.y) >= FEW_ROWS:
         names = [name for name, constant in zip(e.features, e.is_constant, strict=True) if constant]
         verb = "is" if len(names) == 1 else "are"
         what = f"{counted(len(names), 'feature')} {verb} constant: {listed(names)}."
-        yield Advice("note", what, "Remove constant features, unless they will vary in future rows.")
+        yield "note", what, "Remove constant features, unless they will vary in future rows."
 
 
-# --- Scores ---
-
-
-def _calibration(e: Evidence) -> Iterator[Advice]:
+def _probabilities(e: Evidence) -> Parts:
     ece, chance, mean, accuracy, fault = e.calibration
     compared = f"The calibration error is {ece:.3f}; chance alone can give {chance:.3f} on {counted(len(e.y), 'row')}."
     if fault is not None:
         how = "correct on average, but too high in some rows and too low in others" if fault == "mixed" else fault
-        what = (f"The probabilities are {how}: mean confidence {100 * mean:.1f} %, accuracy {100 * accuracy:.1f} %. "
-                f"{compared}")  # fmt: skip
-        yield Advice("warning" if ece > NEGLIGIBLE_ECE else "note", what, _calibration_remedy(e, fault))
+        shares = f"mean confidence {100 * mean:.1f} %, accuracy {100 * accuracy:.1f} %"
+        remedy = "Check that these rows are similar to the training rows; if not, add such rows to the training data."
+        if getattr(e.clf, "calibrate", None) is False:
+            remedy = "Fit again with calibrate=True."
+        elif fault == "overconfident" and getattr(e.clf, "method_", None) == "vi":
+            remedy = "Fit again with method='ep', which is less overconfident where classes overlap."
+        elif fault == "underconfident":
+            remedy = "Fit again with more inducing points (n_inducing): what they do not explain counts as noise."
+        level = "warning" if ece > NEGLIGIBLE_ECE else "note"
+        yield level, f"The probabilities are {how}: {shares}. {compared}", remedy
     elif chance > LARGE_CHANCE_ECE:
-        yield Advice("note", f"There are too few rows to judge calibration. {compared}", "Report on more rows.")
+        yield "note", f"There are too few rows to judge calibration. {compared}", "Report on more rows."
     else:
-        what = f"No sign of miscalibration. {compared}"
-        yield Advice("good", what, "The probabilities can be used for thresholds, costs and rankings.")
-
-
-def _calibration_remedy(e: Evidence, fault: str) -> str:
-    if e.setting("calibrate") is False:
-        return "Fit again with calibrate=True."
-    if fault == "overconfident" and e.setting("method_") == "vi":
-        return "Fit again with method='ep', which is less overconfident where classes overlap."
-    if fault == "underconfident":
-        return "Fit again with more inducing points (n_inducing): what they do not explain counts as noise."
-    return "Check whether these rows are similar to the training rows; if not, add similar rows to the training data."
-
-
-def _class_frequencies(e: Evidence) -> Iterator[Advice]:
-    """Classes that are more or less frequent than the sum of their probabilities."""
+        remedy = "The probabilities can be used for thresholds, costs and rankings."
+        yield "good", f"No sign of miscalibration. {compared}", remedy
     p = np.exp(e.log_p)
     expected, noise = p.sum(0), np.sqrt((p * (1 - p)).sum(0) + 1.0)
-    off = np.abs(e.counts - expected) > MANY_SDS * noise
-    for k in np.flatnonzero(off)[:3]:
-        more = "more" if e.counts[k] > expected[k] else "less"
-        what = (f"{e.classes[k]} is {more} frequent than its probabilities predict: {counted(e.counts[k], 'row')}, "
-                f"{expected[k]:.0f} expected.")  # fmt: skip
-        yield Advice("warning", what, "Class frequencies may have shifted: fit again with rows like these.")
-
-
-def _confident_errors(e: Evidence) -> Iterator[Advice]:
-    is_confident = np.exp(e.log_p.max(1)) >= CONFIDENT
+    for k in np.flatnonzero(np.abs(e.counts - expected) > MANY_SDS * noise)[:3]:
+        more, rows = "more" if e.counts[k] > expected[k] else "less", counted(e.counts[k], "row")
+        what = f"{e.classes[k]} is {more} frequent than its probabilities predict: {rows}, {expected[k]:.0f} expected."
+        yield "warning", what, "Class frequencies may have shifted: fit again with rows like these."
+    is_confident = p.max(1) >= CONFIDENT
     wrong = int((is_confident & (e.predicted != e.y)).sum())
     if wrong:
         rows, verb = counted(is_confident.sum(), "row"), "is" if wrong == 1 else "are"
         what = f"Of {rows} with a confidence of at least {100 * CONFIDENT:.0f} %, {wrong} {verb} wrong."
-        yield Advice("note", what, "Check them in the list of rows to review: wrong labels are a common cause.")
+        yield "note", what, "Check them in the list of rows to review: wrong labels are a common cause."
 
 
-def _baselines(e: Evidence) -> Iterator[Advice]:
+def _baselines(e: Evidence) -> Parts:
     """Compare row by row with each baseline; only differences that chance does not explain count."""
-    verdicts = {baseline.name: _verdict(e, baseline.log_p) for baseline in e.baselines}
-    worse = [name for name, verdict in verdicts.items() if "worse" in verdict]
-    for name in worse:
-        yield Advice("warning", _baseline_is_better(e, name, *verdicts[name]), _what_to_try(e, name))
-    rivals = [name for name in verdicts if name != FREQUENCIES]
-    equal = [name for name in rivals if verdicts[name][1] != "better"]
+    own, others, equal = e.scores[0], {score.name: score for score in e.scores}, []
+    rivals, is_worse = [baseline.name for baseline in e.baselines if baseline.name != FREQUENCIES], False
+    for name, log_p, _ in e.baselines:
+        wrong = [(part.argmax(1) != e.y).astype(np.float64) for part in (e.log_p, log_p)]
+        by_nll, other = _compare(row_losses(e.y, e.log_p)[0], row_losses(e.y, log_p)[0]), others[name]
+        errors = f"fewer errors ({100 * other.error.value:.1f} % versus {100 * own.error.value:.1f} %)"
+        nll = f"better probabilities (NLL {other.nll.value:.3f} versus {own.nll.value:.3f})"
+        better = [text for text, verdict in ((errors, _compare(*wrong)), (nll, by_nll)) if verdict == "worse"]
+        if better:
+            is_worse, verb = True, "have" if name.endswith("s") else "has"
+            yield "warning", f"{name.capitalize()} {verb} {' and '.join(better)}.", _what_to_try(e, name)
+        if by_nll != "better" and name != FREQUENCIES:
+            equal.append(name)
     fair = "" if e.n_known is not None else " Baselines were cross-fitted on this data: pass `train` for a fair test."
-    if rivals and not worse and not equal:
-        yield Advice(
-            "good", f"The probabilities (NLL) are better than those of {listed(rivals)}.{fair}", "No action needed."
-        )
-    elif rivals and not worse:
+    if rivals and not is_worse and not equal:
+        what = f"The probabilities (NLL) are better than those of {listed(rivals)}.{fair}"
+        yield "good", what, "No action needed."
+    elif rivals and not is_worse:
         what = f"The model is not significantly better than {listed(equal)}.{fair}"
         remedy = f"More rows may show a difference; if not, the simplest model is enough. {_what_to_try(e, equal[0])}"
-        yield Advice("note", what, remedy)
-
-
-def _baseline_is_better(e: Evidence, name: str, by_error: str, by_nll: str) -> str:
-    """Say where a baseline is better, and only there."""
-    own, other = e.scores[0], {score.name: score for score in e.scores}[name]
-    errors = f"fewer errors ({100 * other.error.value:.1f} % versus {100 * own.error.value:.1f} %)"
-    nll = f"better probabilities (NLL {other.nll.value:.3f} versus {own.nll.value:.3f})"
-    parts = [text for text, verdict in ((errors, by_error), (nll, by_nll)) if verdict == "worse"]
-    verb = "have" if name.endswith("s") else "has"
-    return f"{name.capitalize()} {verb} {' and '.join(parts)}."
-
-
-def _verdict(e: Evidence, log_p: Array) -> tuple[str, str]:
-    """The model beside a baseline, by error and by NLL."""
-    wrong = [(part.argmax(1) != e.y).astype(np.float64) for part in (e.log_p, log_p)]
-    return _compare(*wrong), _compare(row_losses(e.y, e.log_p)[0], row_losses(e.y, log_p)[0])
+        yield "note", what, remedy
 
 
 def _compare(own: Array, other: Array) -> str:
-    own_is_finite, other_is_finite = bool(np.isfinite(own).all()), bool(np.isfinite(other).all())
-    if not (own_is_finite and other_is_finite):
-        return "better" if own_is_finite else "worse" if other_is_finite else "equal"
-    difference = own - other
-    if abs(difference.mean()) <= Z * difference.std() / np.sqrt(len(difference)):
+    with np.errstate(invalid="ignore"):  # losses can be infinite
+        difference = own - other
+        mean, noise = difference.mean(), Z * difference.std() / np.sqrt(len(difference))
+    if np.isnan(mean) or abs(mean) <= noise:
         return "equal"
-    return "better" if difference.mean() < 0 else "worse"
+    return "better" if mean < 0 else "worse"
 
 
 def _what_to_try(e: Evidence, name: str) -> str:
@@ -292,60 +243,39 @@ def _what_to_try(e: Evidence, name: str) -> str:
     more += ["a larger max_epochs"] if e.training.is_rising() else []
     if name == "logistic regression":
         return f"Try {listed(['kernel=RBF() + Linear() + Constant(), which includes linear functions', *more])}."
-    scaling = [] if e.setting("scaling") == "quantile" else ["scaling='quantile'"]
+    scaling = [] if getattr(e.clf, "scaling", None) == "quantile" else ["scaling='quantile'"]
     return f"Try {listed(['kernel=Matern52()', *scaling, *more])}."
 
 
-# --- Training ---
-
-
-def _events(e: Evidence) -> Iterator[Advice]:
+def _training(e: Evidence) -> Parts:
     for kinds, level, what, remedy in EVENTS:
-        found = [event for event in e.training.events if event.kind in kinds]
-        if found:
-            reason = found[-1].reason
-            quote = f"{reason[:LONGEST_QUOTE]}{'…' if len(reason) > LONGEST_QUOTE else ''}"
-            yield Advice(level, f"{what} ({quote})." if reason else f"{what}.", remedy)
-
-
-def _setbacks(e: Evidence) -> Iterator[Advice]:
-    found = [event for event in e.training.events if event.kind in SETBACKS]
-    if found:
-        what = f"Training undid a step {counted(len(found), 'time')} (last: {found[-1].text[:LONGEST_QUOTE]})."
+        reasons = [event.reason for event in e.training.events if event.kind in kinds]
+        if reasons:
+            quote = f"{reasons[-1][:LONGEST_QUOTE]}{'…' if len(reasons[-1]) > LONGEST_QUOTE else ''}"
+            yield level, f"{what} ({quote})." if quote else f"{what}.", remedy
+    undone = [event.text for event in e.training.events if event.kind in ("step_rejected", "evaluation_rejected")]
+    if undone:
+        what = f"Training undid a step {counted(len(undone), 'time')} (last: {undone[-1][:LONGEST_QUOTE]})."
         remedy = "It continued from there. If scores are poor, use a smaller learning_rate or a larger initial noise."
-        yield Advice("warning" if len(found) > MANY_SETBACKS else "note", what, remedy)
-
-
-def _not_converged(e: Evidence) -> Iterator[Advice]:
+        yield "warning" if len(undone) > MANY_SETBACKS else "note", what, remedy
     if e.training.is_rising():
         n_epochs = int(getattr(e.clf, "n_iter_", e.training.epoch[-1]))
-        limit = e.setting("max_seconds")
+        limit = getattr(e.clf, "max_seconds", None)
         more = f"more than max_seconds={limit}" if limit is not None else f"max_epochs={2 * max(1, n_epochs)} or more"
         what = f"Training had not converged after {counted(n_epochs, 'epoch')}: the objective was still increasing."
-        yield Advice("warning", what, f"Fit again with {more}.")
+        yield "warning", what, f"Fit again with {more}."
 
 
-def _many_inducing(e: Evidence) -> Iterator[Advice]:
+def _approximation(e: Evidence) -> Parts:
     if e.has_many_inducing and e.training_counts is not None:
-        what = (f"{counted(e.n_inducing, 'inducing point')} per class for "
-                f"{counted(e.training_counts.sum(), 'training row')} are more than needed.")  # fmt: skip
+        points, rows = counted(e.n_inducing, "inducing point"), counted(e.training_counts.sum(), "training row")
         remedy = f"This costs only time; n_inducing={max(1, e.n_inducing // 2)} is probably as good."
-        yield Advice("note", what, remedy)
-
-
-def _sharpness(e: Evidence) -> Iterator[Advice]:
+        yield "note", f"{points} per class for {rows} are more than needed.", remedy
     sharpness = float(getattr(e.clf, "sharpness_", 1.0))
     if sharpness > SHARP:
         what = f"Calibration made the probabilities much sharper ({sharpness:.1f} times): the model is underconfident."
         more = "training rows" if e.has_many_inducing else "inducing points (n_inducing)"
-        yield Advice("note", what, f"More {more} would leave less to calibration.")
+        yield "note", what, f"More {more} would leave less to calibration."
     elif sharpness < 1 / SHARP:
         what = f"Calibration made the probabilities much flatter ({sharpness:.2f} times): the model overfits."
-        yield Advice("note", what, "Keep priors='default', collect more rows, and remove irrelevant features.")
-
-
-CHECKS = (
-    _training_rows, _sampled, _few_rows, _few_training_rows, _imbalanced, _never_predicted, _far_rows,
-    _constant_features, _calibration, _class_frequencies, _confident_errors, _baselines, _events, _setbacks,
-    _not_converged, _many_inducing, _sharpness,
-)  # fmt: skip
+        yield "note", what, "Keep priors='default', collect more rows, and remove irrelevant features."

@@ -18,7 +18,7 @@ from cavity.report.baselines import Baseline, fit_baselines
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
 from cavity.report.findings import Findings, training_curve
 from cavity.report.text import counted
-from cavity.report.uncertain import Candidates, choose_candidates, uncertain_rows
+from cavity.report.uncertain import choose_candidates, uncertain_rows
 from cavity.version import __version__
 
 MAX_ROWS = 20_000
@@ -87,8 +87,8 @@ def examine(
     rows = LabeledData(to_numpy(sample), y[index])
     which, is_sample = choose_candidates(rows.y, log_p)
     uncertainty = Uncertainty(*clf.uncertainty(take_rows(sample, which)))
-    candidates = Candidates(index[which], rows.y[which], log_p[which], uncertainty)
-    entropy = Uncertainty(*(part[is_sample] for part in candidates.entropy))
+    entropy = Uncertainty(*(part[is_sample] for part in uncertainty))
+    names = None if row_names is None else list(row_names)
     baselines = fit_baselines(rows, train_rows, len(clf.classes_))
     models = [Baseline("this model", log_p, ""), *baselines]
     is_constant = (rows.X[:1] == rows.X).all(0) & (rows.X[:1] == (train_rows or rows).X).all(0)
@@ -123,13 +123,13 @@ def examine(
         total=entropy.total,
         aleatoric=entropy.aleatoric,
         epistemic=entropy.epistemic,
-        is_right=(candidates.log_p.argmax(1) == candidates.y)[is_sample],
-        row_names=[str(i if row_names is None else row_names[i]) for i in candidates.row_index[is_sample].tolist()],
-        uncertain=uncertain_rows(candidates, e.classes, None if row_names is None else list(row_names)),
+        is_right=(e.predicted == rows.y)[which[is_sample]],
+        row_names=[str(i if names is None else names[i]) for i in index[which[is_sample]].tolist()],
+        uncertain=uncertain_rows(index[which], rows.y[which], log_p[which], uncertainty, e.classes, names),
         training=e.training,
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
-        about=describe_model(e),
+        about=list(describe_model(e)),
     )
 
 
@@ -152,11 +152,7 @@ def to_numpy(X: Any) -> Array:
 
 
 def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> tuple[Any, Indices]:
-    """Check the shapes of X and y; return X and the labels as indices into `classes`.
-
-    Raises:
-        ValueError: if shapes do not match or a label is not in `classes`; the message uses `names`.
-    """
+    """Check the shapes of X and y; return X and the labels as indices into `classes`. Errors use `names`."""
     X = X if hasattr(X, "columns") else np.asarray(X)
     labels = np.asarray(y)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -215,24 +211,11 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
 # --- Settings ---
 
 
-def describe_model(e: Evidence) -> list[tuple[str, str]]:
-    """List names and values of what was learned, of the settings, and of the report itself."""
-    settings = [(words, getattr(e.clf, name, None), name) for name, words in SETTINGS.items()]
-    sampled = "" if len(e.y) == e.n_given else f" of {e.n_given:,}, chosen at random"
-    return [
-        *_learned(e),
-        *((words, f"{name}={value!r}") for words, value, name in settings if value is not None),
-        ("Rows in this report", f"{len(e.y):,}{sampled}"),
-        ("Calibration error by chance", f"up to {e.calibration.chance:.3f} on {counted(len(e.y), 'row')}"),
-        ("Intervals", INTERVALS),
-    ]
-
-
-def _learned(e: Evidence) -> Iterator[tuple[str, str]]:
+def describe_model(e: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield names and values of what was learned, of the settings, and of the report itself."""
     clf, n_rows = e.clf, (getattr(e.clf, "training_", None) or {}).get("rows")
-    method = getattr(clf, "method_", None)
-    if method is not None:
-        yield "Method", METHODS.get(method, str(method))
+    if hasattr(clf, "method_"):
+        yield "Method", METHODS.get(clf.method_, str(clf.method_))
     if n_rows is not None:
         sizes = f"{counted(len(e.features), 'feature')}, {counted(len(e.classes), 'class')}"
         yield "Training data", f"{counted(int(n_rows), 'row')}, {sizes}"
@@ -253,6 +236,12 @@ def _learned(e: Evidence) -> Iterator[tuple[str, str]]:
     if hasattr(clf, "n_iter_"):
         seconds = max((record.get("seconds") or 0.0 for record in getattr(clf, "history_", [])), default=0.0)
         yield "Training", counted(int(clf.n_iter_), "epoch") + (f", {seconds:.3g} s" if seconds else "")
+    for name, words in SETTINGS.items():
+        if getattr(clf, name, None) is not None:
+            yield words, f"{name}={getattr(clf, name)!r}"
+    yield "Rows in this report", f"{len(e.y):,}" + ("" if len(e.y) == e.n_given else f" of {e.n_given:,}, at random")
+    yield "Calibration error by chance", f"up to {e.calibration.chance:.3f} on {counted(len(e.y), 'row')}"
+    yield "Intervals", INTERVALS
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -265,6 +254,5 @@ def kernel_name(kernel: Kernel) -> str:
     if isinstance(kernel, Sum):
         return " + ".join(kernel_name(part) for part in kernel.parts)
     if isinstance(kernel, Product):
-        names = [(kernel_name(part), isinstance(part, Sum)) for part in kernel.parts]
-        return " * ".join(f"({name})" if is_sum else name for name, is_sum in names)
+        return " * ".join(f"({kernel_name(p)})" if isinstance(p, Sum) else kernel_name(p) for p in kernel.parts)
     return type(kernel).__name__

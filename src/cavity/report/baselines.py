@@ -18,8 +18,6 @@ MAX_ITER = 200  # of logistic regression
 TREES = 100
 FREQUENCIES = "class frequencies"
 
-Learner = Callable[[Array, Indices, Array, int], Array]
-
 
 class Baseline(NamedTuple):
     """Log-probabilities, (N, C), of the rows of the report; `note` says what the baseline was trained on."""
@@ -36,50 +34,42 @@ def fit_baselines(rows: LabeledData, train: LabeledData | None, n_classes: int) 
     rows of the report in five folds: models that have not seen a row predict it. A class that a baseline has
     not seen has probability 0, as does a class that no tree of a forest votes for, so the NLL can be infinite.
     """
-    found = [_try(name, learner, rows, train, n_classes) for name, learner in LEARNERS.items()]
-    return [baseline for baseline in found if baseline is not None]
-
-
-def _try(name: str, learner: Learner, rows: LabeledData, train: LabeledData | None, n_classes: int) -> Baseline | None:
-    """None if the rows are too few or too extreme to train on."""
     from sklearn.exceptions import ConvergenceWarning
 
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not converge
-            fit = _cross_fitted(learner, rows, n_classes) if train is None else _fitted(learner, rows, train, n_classes)
-    except ValueError:
-        return None
-    return None if np.isnan(fit[0]).any() else Baseline(name, *fit)
-
-
-def _fitted(learner: Learner, rows: LabeledData, train: LabeledData, n_classes: int) -> tuple[Array, str]:
-    use = sample_indices(len(train.y), _max_rows(train.X.shape[1]))
-    note = "" if len(use) == len(train.y) else f"trained on {len(use):,} of {len(train.y):,} training rows"
-    return learner(train.X[use], train.y[use], rows.X, n_classes), note
-
-
-def _cross_fitted(learner: Learner, rows: LabeledData, n_classes: int) -> tuple[Array, str]:
-    if len(rows.y) < 2 * FOLDS:
-        raise ValueError(f"{FOLDS} folds need at least {2 * FOLDS} rows, got {len(rows.y)}.")
-    log_p, most = np.empty((len(rows.y), n_classes)), _max_rows(rows.X.shape[1]) // (FOLDS - 1)
-    order = np.random.default_rng(0).permutation(len(rows.y))
-    fold = np.empty(len(rows.y), dtype=np.int64)
-    fold[order[np.argsort(rows.y[order], kind="stable")]] = np.arange(len(rows.y)) % FOLDS  # stratified
-    for i in range(FOLDS):
-        others = np.flatnonzero(fold != i)
-        use = others[sample_indices(len(others), most, seed=i)]
-        log_p[fold == i] = learner(rows.X[use], rows.y[use], rows.X[fold == i], n_classes)
-    return log_p, f"cross-fitted on these rows in {FOLDS} folds, each time on {len(use):,} others"
-
-
-def _max_rows(n_features: int) -> int:
-    return min(MAX_ROWS, max(MAX_NUMBERS // n_features, 100))
+    n, (X, y) = len(rows.y), train or rows
+    most = min(MAX_ROWS, max(MAX_NUMBERS // X.shape[1], 100))
+    if train is not None:
+        use = sample_indices(len(y), most)
+        splits = [(use, np.arange(n))]
+        note = "" if len(use) == len(y) else f"trained on {len(use):,} of {len(y):,} training rows"
+    elif n >= 2 * FOLDS:
+        order, fold = np.random.default_rng(0).permutation(n), np.empty(n, dtype=np.int64)
+        fold[order[np.argsort(y[order], kind="stable")]] = np.arange(n) % FOLDS  # stratified
+        splits = []
+        for i in range(FOLDS):
+            others = np.flatnonzero(fold != i)
+            use = others[sample_indices(len(others), most // (FOLDS - 1), seed=i)]
+            splits.append((use, np.flatnonzero(fold == i)))
+        note = f"cross-fitted on these rows in {FOLDS} folds, each time on {len(use):,} others"
+    else:
+        return []
+    found = []
+    for name, learner in LEARNERS.items():
+        log_p = np.empty((n, n_classes))
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # a baseline need not converge
+                for use, new in splits:
+                    log_p[new] = learner(X[use], y[use], rows.X[new], n_classes)
+        except ValueError:  # the rows are too few or too extreme to train on
+            continue
+        if not np.isnan(log_p).any():
+            found.append(Baseline(name, log_p, note))
+    return found
 
 
 def _frequencies(X: Array, y: Indices, X_new: Array, n_classes: int) -> Array:
-    share = np.bincount(y, minlength=n_classes) / len(y)
-    return np.tile(np.log(share), (len(X_new), 1))
+    return np.tile(np.log(np.bincount(y, minlength=n_classes) / len(y)), (len(X_new), 1))
 
 
 def _logistic(X: Array, y: Indices, X_new: Array, n_classes: int) -> Array:
@@ -108,7 +98,7 @@ def _with_all_classes(log_p: Array, seen: Any, n_classes: int) -> Array:
     return whole
 
 
-LEARNERS: dict[str, Learner] = {
+LEARNERS: dict[str, Callable[[Array, Indices, Array, int], Array]] = {
     FREQUENCIES: _frequencies,
     "logistic regression": _logistic,
     "random forest": _forest,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve
 from cavity.report.findings import Findings, Map, TrainingCurve
-from cavity.report.html import Markup, el, join, short
+from cavity.report.html import Markup, el, point, short
 from cavity.report.svg import (
     WIDTH,
     Formatter,
@@ -18,13 +19,9 @@ from cavity.report.svg import (
     Scale,
     are_glyphs,
     class_color,
-    cross,
-    disc,
-    mark,
     picture,
-    point,
+    shape,
     value_range,
-    vertical_words,
     words,
 )
 from cavity.report.text import name, number, percent, text_width, tidy, whole
@@ -32,12 +29,7 @@ from cavity.report.text import name, number, percent, text_width, tidy, whole
 LEFT, RIGHT, TOP = 46.0, 382.0, 30.0  # of most charts
 MAX_POINTS = 900  # rows or inducing points in a scatter plot
 SHARES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-
-
-def percent_tick(value: float) -> str:
-    """Write a tick in whole percent."""
-    return percent(value, 0)
-
+percent_tick = partial(percent, digits=0)
 
 # --- Confidence intervals in the cells of a table ---
 
@@ -82,33 +74,6 @@ def reliability_diagram(key: str, curve: ReliabilityCurve) -> Markup:
     frame = Frame(Scale(0.0, 1.0, LEFT, RIGHT), Scale(0.0, 1.0, RELIABILITY_BOTTOM, TOP))
     is_top = curve.name is None
     grid = "".join(f"M{point(frame.x(v), RELIABILITY_BOTTOM)}V{TOP:g}" for v in SHARES)
-    hints = ("underconfident", "overconfident") if is_top else ("more frequent than predicted", "less frequent")
-    parts = [
-        el("path", d=grid, class_="grid"),
-        frame.left("accuracy" if is_top else "frequency of this class", SHARES, percent_tick),
-        el("path", d=frame.line([0.0, 1.0], [0.0, 1.0]), class_="ideal"),
-        words(hints[0], *frame.at(0.03, 0.93), class_="hint"),
-        words(hints[1], *frame.at(0.97, 0.05), "end", "hint"),
-        _reliability_points(frame, curve),
-        _reliability_counts(curve),
-    ]
-    title = f"Reliability of {'the most probable label' if curve.name is None else name(curve.name)}"
-    return picture(key, RELIABILITY_HEIGHT, title, _describe_reliability(curve), *parts)
-
-
-def agrees(curve: ReliabilityCurve) -> Mask:
-    """Return in which bins the interval of the accuracy contains the confidence."""
-    return np.asarray((curve.low <= curve.confidence + 1e-9) & (curve.confidence <= curve.high + 1e-9))
-
-
-def _describe_reliability(curve: ReliabilityCurve) -> str:
-    predicted, observed = ([percent(part[i]) for i in (0, -1)] for part in (curve.confidence, curve.accuracy))
-    return (f"{len(curve.rows)} bins. First bin: {predicted[0]} predicted, {observed[0]} observed. Last bin: "
-            f"{predicted[1]} predicted, {observed[1]} observed. The 95 % interval contains the confidence in "
-            f"{int(agrees(curve).sum())} bins. Calibration error {number(curve.ece)}.")  # fmt: skip
-
-
-def _reliability_points(frame: Frame, curve: ReliabilityCurve) -> Markup:
     bars = zip(curve.confidence, curve.low, curve.high, strict=True)
     spans = "".join(f"M{point(*frame.at(c, low))}V{short(frame.y(high))}" for c, low, high in bars)
     line, dots = frame.line(curve.confidence, curve.accuracy), []
@@ -116,7 +81,27 @@ def _reliability_points(frame: Frame, curve: ReliabilityCurve) -> Markup:
         tip = f"confidence {percent(confidence)}, observed {percent(accuracy)}, {whole(rows)} rows"
         x, y = frame.at(float(confidence), float(accuracy))
         dots.append(el("circle", el("title", tip), cx=x, cy=y, r=4, class_="dot"))
-    return el("g", el("path", d=spans or None, class_="span"), el("path", d=line, class_="curve"), *dots)
+    hints = ("underconfident", "overconfident") if is_top else ("more frequent than predicted", "less frequent")
+    parts = [
+        el("path", d=grid, class_="grid"),
+        frame.left("accuracy" if is_top else "frequency of this class", SHARES, percent_tick),
+        el("path", d=frame.line([0.0, 1.0], [0.0, 1.0]), class_="ideal"),
+        words(hints[0], *frame.at(0.03, 0.93), class_="hint"),
+        words(hints[1], *frame.at(0.97, 0.05), "end", "hint"),
+        el("g", el("path", d=spans or None, class_="span"), el("path", d=line, class_="curve"), *dots),
+        _reliability_counts(curve),
+    ]
+    title = f"Reliability of {'the most probable label' if is_top else name(curve.name or '')}"
+    (first, last), (seen_first, seen_last) = ([percent(part[i]) for i in (0, -1)] for part in curve[1:3])
+    told = (f"{len(curve.rows)} bins. First bin: {first} predicted, {seen_first} observed. Last bin: "
+            f"{last} predicted, {seen_last} observed. The 95 % interval contains the confidence in "
+            f"{int(agrees(curve).sum())} bins. Calibration error {number(curve.ece)}.")  # fmt: skip
+    return picture(key, RELIABILITY_HEIGHT, title, told, *parts)
+
+
+def agrees(curve: ReliabilityCurve) -> Mask:
+    """Return in which bins the interval of the accuracy contains the confidence."""
+    return np.asarray((curve.low <= curve.confidence + 1e-9) & (curve.confidence <= curve.high + 1e-9))
 
 
 def _reliability_counts(curve: ReliabilityCurve) -> Markup:
@@ -167,9 +152,18 @@ def bar_chart(
     ends = [bar.value if bar.high is None else bar.high for bar in bars]
     x = Scale(0.0, max(value_range(ends, zero=True)[1], 1e-12), left, WIDTH - 56.0)
     top = MARGIN + head if axis else MARGIN
-    rows = [_bar(bar, x, top + ROW * i, write) for i, bar in enumerate(bars)]
     above = words(axis, left, top - 10.0, class_="axis") if axis else None
-    return picture(key, top + MARGIN + ROW * len(bars), title, description, above, *rows)
+    height, rows = top + MARGIN + ROW * len(bars), []
+    for i, bar in enumerate(bars):
+        middle, end = top + ROW * (i + 0.5), max(x(bar.value), left + 1.0)
+        block = el("rect", el("title", f"{name(bar.label, 200)}: {write(bar.value)}"), x=left,
+                   y=top + ROW * i + 4.0, width=end - left, height=ROW - 8.0, class_="bar")  # fmt: skip
+        rows += [_row_label(bar.label, left, middle + 4.0), block]
+        if bar.low is not None and bar.high is not None:
+            end = max(end, x(bar.high))
+            rows.append(el("path", d=f"M{point(x(bar.low), middle)}H{short(x(bar.high))}", class_="span"))
+        rows.append(words(write(bar.value), end + 8.0, middle + 4.0, class_="value"))
+    return picture(key, height, title, description, above, *rows)
 
 
 def _label_margin(labels: Sequence[str]) -> float:
@@ -181,23 +175,12 @@ def _row_label(label: str, x: float, y: float) -> Markup:
     return words(name(label, LABEL_WIDTH), x - 8.0, y, "end", tip=tip)
 
 
-def _bar(bar: Bar, x: Scale, top: float, write: Formatter) -> Markup:
-    middle, end = top + ROW / 2, max(x(bar.value), x.start + 1.0)
-    block = el("rect", el("title", f"{name(bar.label, 200)}: {write(bar.value)}"), x=x.start, y=top + 4.0,
-               width=end - x.start, height=ROW - 8.0, class_="bar")  # fmt: skip
-    span, last = None, end
-    if bar.low is not None and bar.high is not None:
-        last = max(end, x(bar.high))
-        span = el("path", d=f"M{point(x(bar.low), middle)}H{short(x(bar.high))}", class_="span")
-    return join([_row_label(bar.label, x.start, middle + 4.0), block, span,
-                 words(write(bar.value), last + 8.0, middle + 4.0, class_="value")])  # fmt: skip
-
-
 def heat_map(
     key: str, rows: Sequence[str], columns: Sequence[str], values: Array, title: str, description: str, write: Formatter
 ) -> Markup:
     """Draw rows by columns, darker for larger values, with a key below."""
-    left, top, step = _label_margin(rows), MARGIN + column_head(rows, columns), _column_step(rows, columns)
+    left, step, longest = _columns(rows, columns)
+    top = MARGIN + column_head(rows, columns)
     depth, gap = Scale(*value_range(values.ravel().tolist()), PALEST, 1.0), 1.0 if step > 6.0 else 0.0
     cells = [
         el("rect", el("title", f"{name(row)}, {name(column)}: {write(float(values[i, j]))}"), x=left + step * j,
@@ -206,43 +189,32 @@ def heat_map(
         for i, row in enumerate(rows) for j, column in enumerate(columns)
     ]  # fmt: skip
     names = [_row_label(row, left, top + ROW * (i + 0.5) + 4.0) for i, row in enumerate(rows)]
-    end = top + MARGIN + ROW * len(rows)
-    return picture(key, end + KEY_HEIGHT, title, description, _column_names(columns, left, top - 10.0, step), *names,
-                   *cells, _heat_key(left, end + 10.0, write(depth.low), write(depth.high)))  # fmt: skip
+    is_vertical = MIN_VERTICAL <= step < LETTER * longest
+    every = next((n for n in EVERY if is_vertical or n * step >= LETTER * (longest + 1.0)), len(columns))
+    if every > len(columns) // 3 > 0:
+        heads = [words(f"{len(columns)} classes, in order", left, top - 10.0, class_="axis")]
+    else:
+        heads = [words(name(columns[j], COLUMN_WIDTH), left + step * (j + 0.5) + (4.0 if is_vertical else 0.0),
+                       top - 10.0, "start" if is_vertical else "middle", tip=columns[j], up=is_vertical)
+                 for j in range(0, len(columns), every)]  # fmt: skip
+    low, high, end = write(depth.low), write(depth.high), top + MARGIN + ROW * len(rows) + 10.0
+    start = left + LETTER * len(low) + 4.0
+    shades = [el("rect", x=start + 20.0 * i, y=end, width=20.0, height=10.0, class_="heat",
+                 fill_opacity=PALEST + (1.0 - PALEST) * i / (SHADES - 1)) for i in range(SHADES)]  # fmt: skip
+    scale = el("g", words(low, left, end + 9.0), *shades, words(high, start + 20.0 * SHADES + 6.0, end + 9.0))
+    return picture(key, end - 10.0 + KEY_HEIGHT, title, description, *heads, *names, *cells, scale)
 
 
 def column_head(rows: Sequence[str], columns: Sequence[str]) -> float:
     """Return the height of the column names: more if they must be vertical."""
-    longest = _longest(columns)
-    is_vertical = MIN_VERTICAL <= _column_step(rows, columns) < LETTER * longest
-    return 12.0 + LETTER * longest if is_vertical else HEAD
+    _, step, longest = _columns(rows, columns)
+    return 12.0 + LETTER * longest if MIN_VERTICAL <= step < LETTER * longest else HEAD
 
 
-def _column_step(rows: Sequence[str], columns: Sequence[str]) -> float:
-    return (WIDTH - _label_margin(rows)) / max(len(columns), 1)
-
-
-def _longest(columns: Sequence[str]) -> float:
-    return max((text_width(name(label, COLUMN_WIDTH)) for label in columns), default=0.0)
-
-
-def _column_names(columns: Sequence[str], left: float, y: float, step: float) -> Markup:
-    """Horizontal names, vertical names, or every n-th of many names."""
-    longest, middle = _longest(columns), [left + step * (j + 0.5) for j in range(len(columns))]
-    if MIN_VERTICAL <= step < LETTER * longest:
-        return join(vertical_words(name(c, COLUMN_WIDTH), x + 4.0, y, c) for c, x in zip(columns, middle, strict=True))
-    every = next((n for n in EVERY if n * step >= LETTER * (longest + 1.0)), 0)
-    if not every or every > len(columns) // 3 > 0:
-        return words(f"{len(columns)} classes, in order", left, y, class_="axis")
-    return join(words(name(columns[j], COLUMN_WIDTH), middle[j], y, "middle", tip=name(columns[j], 200))
-                for j in range(0, len(columns), every))  # fmt: skip
-
-
-def _heat_key(x: float, y: float, low: str, high: str) -> Markup:
-    start = x + LETTER * len(low) + 4.0
-    shades = [el("rect", x=start + 20.0 * i, y=y, width=20.0, height=10.0, class_="heat",
-                 fill_opacity=PALEST + (1.0 - PALEST) * i / (SHADES - 1)) for i in range(SHADES)]  # fmt: skip
-    return el("g", words(low, x, y + 9.0), *shades, words(high, start + 20.0 * SHADES + 6.0, y + 9.0))
+def _columns(rows: Sequence[str], columns: Sequence[str]) -> tuple[float, float, float]:
+    """Where columns begin, how wide they are, and the width of the longest name in letters."""
+    left, longest = _label_margin(rows), max((text_width(name(c, COLUMN_WIDTH)) for c in columns), default=0.0)
+    return left, (WIDTH - left) / max(len(columns), 1), longest
 
 
 def confusion_chart(key: str, classes: Sequence[str], counts: Indices, description: str) -> Markup:
@@ -258,7 +230,7 @@ def confusion_chart(key: str, classes: Sequence[str], counts: Indices, descripti
     return picture(key, top + MATRIX + 4.0, "Confusion matrix", description,
                    el("rect", x=left, y=top, width=MATRIX, height=MATRIX, class_="box"),
                    words("predicted class →", left, top - 8.0, class_="axis"),
-                   vertical_words("← true class", left - 8.0, top, anchor="end"), *cells)  # fmt: skip
+                   words("← true class", left - 8.0, top, "end", up=True), *cells)  # fmt: skip
 
 
 # --- Uncertainty ---
@@ -281,25 +253,24 @@ def uncertainty_scatter(key: str, found: Findings) -> Markup:
     """Draw aleatoric against epistemic uncertainty on square-root axes, because most rows are near 0."""
     x, y = (value_range([*part.tolist(), 0.01], zero=True)[1] for part in (found.aleatoric, found.epistemic))
     frame = Frame(Scale(0.0, x, LEFT, RIGHT, root=True), Scale(0.0, y, UNCERTAINTY_BOTTOM, TOP, root=True))
-    right, wrong = [], []
-    for i in choose_points(found.is_right):
-        a, e = float(found.aleatoric[i]), float(found.epistemic[i])
-        tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
-        at = frame.at(a, e)
-        if found.is_right[i]:
-            right.append(el("circle", tip, cx=at[0], cy=at[1], r=3))
-        else:
-            wrong.append(el("path", tip, d=cross(*at)))
-    described = []
-    for what, rows in (("correct", found.is_right), ("wrong", ~found.is_right)):
+    groups, told, shown = [], [], choose_points(found.is_right)
+    for kind, what, rows in (("right", "correct", found.is_right), ("wrong", "wrong", ~found.is_right)):
+        marks = []
+        for i in shown:
+            if rows[i]:
+                a, e = float(found.aleatoric[i]), float(found.epistemic[i])
+                tip = el("title", f"row {found.row_names[i]}: aleatoric {number(a)}, epistemic {number(e)}")
+                x, y = frame.at(a, e)
+                cross = f"M{point(x - 4, y - 4)}l8 8m0 -8l-8 8"
+                marks.append(el("circle", tip, cx=x, cy=y, r=3) if kind == "right" else el("path", tip, d=cross))
+        groups.append(el("g", *marks, class_=kind))
         if rows.any():
             a, e = (float(np.median(part[rows])) for part in (found.aleatoric, found.epistemic))
-            medians = f"median aleatoric {number(a)}, epistemic {number(e)} nats"
-            described.append(f"{whole(rows.sum())} {what} rows: {medians}.")
-    return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(described),
+            told.append(f"{whole(rows.sum())} {what} rows: median aleatoric {number(a)}, epistemic {number(e)} nats.")
+    return picture(key, UNCERTAINTY_HEIGHT, "Aleatoric and epistemic uncertainty", " ".join(told),
                    frame.bottom("aleatoric / nats", frame.x.ticks(), tidy),
                    frame.left("epistemic / nats", frame.y.ticks(), tidy),
-                   el("g", *right, class_="right"), el("g", *wrong, class_="wrong"))  # fmt: skip
+                   *groups)  # fmt: skip
 
 
 def errors_of_kept(total: Array, is_right: Mask) -> Array:
@@ -338,53 +309,52 @@ SHARED = -1  # the class of inducing points that all classes share
 
 def map_of_rows(key: str, found: Map, classes: Sequence[str]) -> Markup:
     """Draw the rows by true class, with rings around errors."""
-    frame, shown = _map_frame(found), choose_points(found.row_is_right)
+    (frame, *axes), shown = _map_frame(found), choose_points(found.row_is_right)
     tips = [f"{name(classes[found.row_class[i]])}, {'correct' if found.row_is_right[i] else 'wrong'}" for i in shown]
     rings: dict[int, str] = {}  # by class, as the marks are
     for i in shown:
         if not found.row_is_right[i]:
             c = int(found.row_class[i])
-            rings[c] = rings.get(c, "") + disc(*frame.at(*found.rows[i].tolist()), 7.5)
+            rings[c] = rings.get(c, "") + shape(0, *frame.at(*found.rows[i].tolist()), 7.5)
     present = [c for c in range(len(classes)) if (found.row_class == c).any()][:12]
     centers = [found.rows[found.row_class == c].mean(0) for c in present]
     told = ", ".join(f"{name(classes[c], 20)} ({x:.2g}, {y:.2g})" for c, (x, y) in zip(present, centers, strict=True))
-    described = (
-        f"{whole(len(found.rows))} rows, {whole((~found.row_is_right).sum())} of them wrong. Class centers: {told}."
-    )
-    return picture(key, MAP_HEIGHT, "Rows by true class", described, *_map_axes(frame, found),
+    n_wrong = whole((~found.row_is_right).sum())
+    described = f"{whole(len(found.rows))} rows, {n_wrong} of them wrong. Class centers: {told}."
+    return picture(key, MAP_HEIGHT, "Rows by true class", described, *axes,
                    *_map_marks(frame, found.rows[shown], found.row_class[shown], classes, tips),
                    *(el("path", d=d, class_="ring", data_class=str(c)) for c, d in sorted(rings.items())))  # fmt: skip
 
 
 def map_of_inducing(key: str, found: Map, classes: Sequence[str]) -> Markup:
     """Draw the inducing points by class, with the rows as dots."""
-    frame, step = _map_frame(found), max(1, -(-len(found.inducing) // MAX_POINTS))
+    (frame, *axes), step = _map_frame(found), max(1, -(-len(found.inducing) // MAX_POINTS))
     points, of = found.inducing[::step], found.inducing_class[::step]
     tips = [f"inducing point of {_class_name(c, classes)}" for c in of.tolist()]
     shown = choose_points(found.row_is_right)
     dots = "".join(f"M{point(*frame.at(*found.rows[i].tolist()))}h0" for i in shown) or None
     described = f"{whole(len(found.inducing))} inducing points of {len(classes)} classes; the rows are dots."
-    return picture(key, MAP_HEIGHT, "Inducing points by class", described, *_map_axes(frame, found),
+    return picture(key, MAP_HEIGHT, "Inducing points by class", described, *axes,
                    el("path", d=dots, class_="dust"), *_map_marks(frame, points, of, classes, tips))  # fmt: skip
 
 
-def _map_frame(found: Map) -> Frame:
+def _map_frame(found: Map) -> tuple[Frame, Markup, Markup]:
+    """The scales and both axes."""
     both = np.concatenate([found.rows, found.inducing]) if len(found.inducing) else found.rows
     x, y = (value_range(both[:, i].tolist(), margin=0.04) for i in (0, 1))
-    return Frame(Scale(*x, LEFT, RIGHT), Scale(*y, MAP_BOTTOM, TOP))
-
-
-def _map_axes(frame: Frame, found: Map) -> list[Markup]:
-    x, y = (name(axis, 40) for axis in found.axes)
-    return [frame.bottom(x, frame.x.ticks()), frame.left(y, frame.y.ticks())]
+    frame = Frame(Scale(*x, LEFT, RIGHT), Scale(*y, MAP_BOTTOM, TOP))
+    across, up = (name(axis, 40) for axis in found.axes)
+    return frame, frame.bottom(across, frame.x.ticks()), frame.left(up, frame.y.ticks())
 
 
 def _map_marks(frame: Frame, at: Array, of: Indices, classes: Sequence[str], tips: list[str]) -> list[Markup]:
     """Marks grouped by class, so that one class can be highlighted."""
     glyphs, groups = are_glyphs(classes), []
     for c in np.unique(of).tolist():
-        own = [mark(c, _class_name(c, classes), *frame.at(*at[i].tolist()), glyphs and c != SHARED, tips[i])
-               for i in np.flatnonzero(of == c)]  # fmt: skip
+        own, label, is_glyph = [], _class_name(c, classes), glyphs and c != SHARED
+        for i in np.flatnonzero(of == c):
+            (x, y), tip = frame.at(*at[i].tolist()), el("title", tips[i])
+            own.append(el("text", label, tip, x=x, y=y + 3.5) if is_glyph else el("path", tip, d=shape(c, x, y)))
         kind = "marks all" if c == SHARED else f"{'glyphs' if glyphs else 'marks'} {class_color(c)}"
         groups.append(el("g", *own, class_=kind, data_class=None if c == SHARED else str(c)))
     return groups
@@ -438,13 +408,12 @@ def _flags(frame: Frame, curve: TrainingCurve, by_seconds: bool) -> list[Markup]
             groups[-1][1].append(i)
         else:
             groups.append((x, [i]))
-    return [_flag(x, of, [curve.events[i].text for i in of]) for x, of in groups]
-
-
-def _flag(x: float, of: list[int], texts: list[str]) -> Markup:
-    numbers = str(of[0] + 1) if len(of) == 1 else f"{of[0] + 1}–{of[-1] + 1}"
-    half = 8.0 if len(of) == 1 else 5.0 + 3.5 * len(numbers)
-    pole = el("path", d=f"M{short(x)} {TRAINING_TOP - 10:g}V{TRAINING_BOTTOM:g}")
-    box = el("rect", x=x - half, y=TRAINING_TOP - 26.0, width=2 * half, height=16.0, rx=8.0)
-    return el("g", el("title", name("; ".join(texts), 200)), pole, box,
-              words(numbers, x, TRAINING_TOP - 14.0, "middle"), class_="flag")  # fmt: skip
+    flags = []
+    for x, of in groups:
+        numbers = str(of[0] + 1) if len(of) == 1 else f"{of[0] + 1}–{of[-1] + 1}"
+        half = 8.0 if len(of) == 1 else 5.0 + 3.5 * len(numbers)
+        pole = el("path", d=f"M{short(x)} {TRAINING_TOP - 10:g}V{TRAINING_BOTTOM:g}")
+        box = el("rect", x=x - half, y=TRAINING_TOP - 26.0, width=2 * half, height=16.0, rx=8.0)
+        tip = el("title", name("; ".join(curve.events[i].text for i in of), 200))
+        flags.append(el("g", tip, pole, box, words(numbers, x, TRAINING_TOP - 14.0, "middle"), class_="flag"))
+    return flags

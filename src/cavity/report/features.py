@@ -21,8 +21,6 @@ RIDGE = 1e-3  # of the mean variance within classes
 NAMED = 2  # features in the name of an axis
 CONFIDENCE = "confidence (inducing points: at 0)"
 
-Transform = Callable[[Array], Array]
-
 
 class LabeledData(NamedTuple):
     """Features, (N, D), and labels 0 … C−1."""
@@ -121,35 +119,49 @@ def make_map(clf: Any, rows: LabeledData, log_p: Array, train: LabeledData | Non
         return None
     shown = sample_indices(len(rows.y), MAP_ROWS)
     X, y, is_right = rows.X[shown], rows.y[shown], (log_p.argmax(1) == rows.y)[shown]
-    Z, Z_class = _inducing_points(clf, X.shape[1])
+    points = np.asarray(getattr(clf, "inducing_points_", np.empty((1, 0, X.shape[1]))), dtype=np.float64)
+    is_shared = len(points) > 1 and (points[:1] == points).all() and hasattr(clf, "posterior_")
+    each = sample_indices(points.shape[1], MAP_INDUCING if is_shared else max(1, MAP_INDUCING // max(len(points), 1)))
+    Z, Z_class = points[:, each].reshape(-1, X.shape[1]), np.repeat(np.arange(len(points)), len(each))
+    if is_shared:  # each point once, with the class whose function is largest there
+        Z, Z_class = points[0, each], np.asarray(clf.posterior_.mean).argmax(0)[each]
     axes, share = (features[0], features[1] if len(features) > 1 else CONFIDENCE), 1.0
     if X.shape[1] == 1:
         X, Z = np.column_stack([X, np.exp(log_p.max(1))[shown]]), np.column_stack([Z, np.zeros(len(Z))])
     elif X.shape[1] > 2:
         scaler = getattr(clf, "_scaler", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
-        scale: Transform = scaler.transform
+        scale = scaler.transform
         found = fit_projection(scale, rows if train is None or len(train.y) < 3 else train, features)
         share = found.explained_variance(scale(rows.X))
         X, Z, axes = found.transform(scale(X)), found.transform(scale(Z)), found.axes
     return Map(X, y, is_right, Z, Z_class, axes, share)
 
 
-def fit_projection(scale: Transform, rows: LabeledData, features: list[str]) -> Projection:
+def fit_projection(scale: Callable[[Array], Array], rows: LabeledData, features: list[str]) -> Projection:
     """Choose the directions that separate the classes best; the rest, or all if rows are few, by variance.
 
     Discriminants depend on the spread within classes, which takes several rows for each feature to estimate.
     """
     use = sample_indices(len(rows.y), PROJECTION_ROWS)
     X, y = scale(rows.X[use]), rows.y[use]
-    first = _discriminants(X, y) if len(X) >= ROWS_PER_FEATURE * X.shape[1] else np.empty((X.shape[1], 0))
-    rest = _principal_components(X, first, 2 - first.shape[1])
+    first, rest = np.empty((X.shape[1], 0)), np.empty((X.shape[1], 0))
+    if len(X) >= ROWS_PER_FEATURE * X.shape[1]:
+        first = _discriminants(X, y)
+    if first.shape[1] < 2:  # add directions of the most variance, orthogonal to the first
+        from sklearn.decomposition import PCA  # slow to import
+
+        basis, _ = np.linalg.qr(first)
+        left = X - X.mean(0)
+        left = left - (left @ basis) @ basis.T
+        n = 2 - first.shape[1]
+        rest = PCA(n, random_state=0).fit(left).components_.T if left.any() else np.eye(X.shape[1])[:, :n]
     names = [f"discriminant {i + 1}" for i in range(first.shape[1])]
     names += [f"principal component {i + 1}" for i in range(rest.shape[1])]
     directions = np.column_stack([first, rest])
+    largest = directions[np.abs(directions).argmax(0), [0, 1]]
+    directions = directions * np.where(largest < 0, -1.0, 1.0)  # so that equal rows give equal pictures
     weights = np.argsort(-np.abs(directions) * X.std(0)[:, None], axis=0, kind="stable")[:NAMED]
-    axes = [
-        f"{name} (mostly {', '.join(features[i] for i in top)})" for name, top in zip(names, weights.T, strict=True)
-    ]
+    axes = [f"{n} (mostly {', '.join(features[i] for i in top)})" for n, top in zip(names, weights.T, strict=True)]
     return Projection(X.mean(0), directions, (axes[0], axes[1]))
 
 
@@ -163,34 +175,4 @@ def _discriminants(X: Array, y: Indices) -> Array:
     W = within.T @ within / len(X)
     ridge = RIDGE * np.trace(W) / len(W) or 1.0  # 1 if no class has any spread
     _, vectors = eigh((apart.T * count) @ apart / len(X), W + ridge * np.eye(len(W)))
-    return _with_positive_peak(vectors[:, ::-1][:, : min(2, len(present) - 1)])
-
-
-def _principal_components(X: Array, others: Array, count: int) -> Array:
-    """Directions of the most variance, orthogonal to the others."""
-    from sklearn.decomposition import PCA  # slow to import
-
-    if count == 0:
-        return np.empty((X.shape[1], 0))
-    basis, _ = np.linalg.qr(others)
-    rest = X - X.mean(0)
-    rest = rest - (rest @ basis) @ basis.T
-    if not rest.any():  # no variance to choose a direction by
-        return np.eye(X.shape[1])[:, :count]
-    return _with_positive_peak(PCA(count, random_state=0).fit(rest).components_.T)
-
-
-def _with_positive_peak(directions: Array) -> Array:
-    """Make the largest weight of each direction positive, so that equal rows give equal pictures."""
-    largest = directions[np.abs(directions).argmax(0), np.arange(directions.shape[1])]
-    return np.asarray(directions * np.where(largest < 0, -1.0, 1.0))
-
-
-def _inducing_points(clf: Any, n_features: int) -> tuple[Array, Indices]:
-    """Inducing points in units of X and their classes, equally many of each; shared ones once."""
-    Z = np.asarray(getattr(clf, "inducing_points_", np.empty((1, 0, n_features))), dtype=np.float64)
-    if len(Z) > 1 and (Z[:1] == Z).all() and hasattr(clf, "posterior_"):
-        shown = sample_indices(Z.shape[1], MAP_INDUCING)
-        return Z[0, shown], np.asarray(clf.posterior_.mean).argmax(0)[shown]
-    shown = sample_indices(Z.shape[1], max(1, MAP_INDUCING // max(len(Z), 1)))
-    return Z[:, shown].reshape(-1, n_features), np.repeat(np.arange(len(Z)), len(shown))
+    return np.asarray(vectors[:, ::-1][:, : min(2, len(present) - 1)])

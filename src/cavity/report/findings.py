@@ -36,21 +36,13 @@ class UncertainRow(NamedTuple):
 
 
 class TrainingEvent(NamedTuple):
-    """Something that happened during training.
-
-    Attributes:
-        epoch: when.
-        text: the event in words.
-        kind: the value of a `cavity.training.Event`; other text in files of version 0.1.0.
-        reason: why it happened, if known.
-        seconds: since the start of training, if known.
-    """
+    """Something that happened during training."""
 
     epoch: int
     text: str
-    kind: str = ""
-    reason: str = ""
-    seconds: float | None = None
+    kind: str = ""  # the value of a `cavity.training.Event`; other text in files of version 0.1.0
+    reason: str = ""  # why it happened, if known
+    seconds: float | None = None  # since the start of training, if known
 
 
 class TrainingCurve(NamedTuple):

@@ -24,7 +24,7 @@ class Cell(NamedTuple):
     """What a table cell shows, and the number it is sorted by."""
 
     shown: str
-    order: float
+    order: float | None
 
 
 Row = list[str | Cell]
@@ -41,7 +41,15 @@ def el(tag: str, /, *children: str | None, **attributes: str | float | bool | No
     >>> el("p", "1 < 2", el("br"), class_="a", aria_label='"b"')
     '<p class="a" aria-label="&quot;b&quot;">1 &lt; 2<br></p>'
     """
-    made = "".join(_attribute(name, value) for name, value in attributes.items())
+    made = ""
+    for key, value in attributes.items():
+        key = key.rstrip("_").replace("_", "-")
+        if value is True:
+            made += f" {key}"
+        elif isinstance(value, Markup):  # a page within the page must not change
+            made += f' {key}="{escape(value)}"'
+        elif value is not None and value is not False:
+            made += f' {key}="{text(value) if isinstance(value, str) else short(value)}"'
     return Markup(f"<{tag}{made}>" if tag in VOID else f"<{tag}{made}>{join(children)}</{tag}>")
 
 
@@ -69,25 +77,12 @@ def short(value: float) -> str:
     return "0" if written == "-0" else written
 
 
-def _attribute(name: str, value: str | float | bool | None) -> str:
-    name = name.rstrip("_").replace("_", "-")
-    if value is None or value is False:
-        return ""
-    if value is True:
-        return f" {name}"
-    if isinstance(value, Markup):  # a page within the page must not change
-        return f' {name}="{escape(value)}"'
-    return f' {name}="{text(value) if isinstance(value, str) else short(value)}"'
+def point(x: float, y: float) -> str:
+    """Write a position."""
+    return f"{short(x)} {short(y)}"
 
 
 # --- Parts of sections ---
-
-
-def section(key: str, title: str, lead: str | None, *parts: str | None) -> Markup:
-    """A section of the page; the table of contents links to its key."""
-    head = el("h2", title, id=f"{key}-title")
-    first = None if lead is None else el("p", lead, class_="lead")
-    return el("section", head, first, *parts, id=key, aria_labelledby=f"{key}-title")
 
 
 def figure(chart: Markup, title: str, caption: str, data: Markup | None = None, **attributes: str) -> Markup:
@@ -111,29 +106,21 @@ def table(
     caption: str, header: Sequence[str], rows: Iterable[Sequence[str | Cell]], numbers: int, class_: str = "",
     sortable: bool = False,
 ) -> Markup:  # fmt: skip
-    """A table in a scrolling box; the first cell of each row is its header.
-
-    Args:
-        caption: for screen readers.
-        header: names of the columns.
-        rows: cells.
-        numbers: how many of the last columns hold numbers.
-        class_: of the style sheet.
-        sortable: whether clicks on the header sort the rows.
-    """
+    """A table in a scrolling box; the first cell of each row is its header, and the last columns hold `numbers`."""
     first = len(header) - numbers
     heads = [el("th", title, scope="col", class_="n" if j >= first else None) for j, title in enumerate(header)]
-    body = [el("tr", *(_cell(cell, j, j >= first) for j, cell in enumerate(row))) for row in rows]
+    body = []
+    for row in rows:
+        cells = [cell if isinstance(cell, Cell) else Cell(cell, None) for cell in row]
+        body.append(el("tr", *(
+            el("td" if j else "th", shown, scope=None if j else "row", class_="n" if j >= first else None,
+               data_order=None if order is None else f"{order:.6g}")
+            for j, (shown, order) in enumerate(cells)
+        )))  # fmt: skip
     made = el("table", el("caption", caption), el("thead", el("tr", *heads)), el("tbody", *body),
               class_=class_ or None, data_sortable=sortable)  # fmt: skip
     is_long = len(body) > LONG_TABLE and len(header) <= 4
     return scroll(caption, made, "long" if is_long else "")
-
-
-def _cell(cell: str | Cell, column: int, is_number: bool) -> Markup:
-    shown, order = (cell.shown, f"{cell.order:.6g}") if isinstance(cell, Cell) else (cell, None)
-    tag, scope = ("th", "row") if column == 0 else ("td", None)
-    return el(tag, shown, scope=scope, class_="n" if is_number else None, data_order=order)
 
 
 def scroll(title: str, inside: Markup, class_: str = "") -> Markup:

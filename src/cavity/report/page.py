@@ -74,9 +74,8 @@ class Report:
         """
         target = Path(path)
         if not target.parent.is_dir():
-            raise ValueError(
-                f"`path` must be in an existing folder, got {str(path)!r}. Create {str(target.parent)!r} first."
-            )
+            folder = str(target.parent)
+            raise ValueError(f"`path` must be in an existing folder, got {str(path)!r}. Create {folder!r} first.")
         if target.is_dir():
             raise ValueError(f"`path` must be a file name such as 'report.html', got the folder {str(path)!r}.")
         with atomic_write(target) as unfinished:
@@ -91,16 +90,13 @@ class Report:
         head = ["", "error", "NLL", "Brier", "calibration error"]
         rows = [[model.name, spread(model.error, True), *map(spread, (model.nll, model.brier, model.ece))]
                 for model in self.findings.scores]  # fmt: skip
-        warnings = [f"warning: {advice.what}" for advice in self.findings.advice if advice.level == "warning"]
+        warnings = [f"warning: {what}" for what in _warnings(self.findings)]
         return "\n".join([self.findings.title, f"{headline(self.findings)}.", "", table(head, rows), *warnings])
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that its style and script stay apart from the notebook's."""
         return el("iframe", srcdoc=Markup(self.html), sandbox="allow-scripts", title=self.findings.title,
                   width="100%", height=NOTEBOOK_HEIGHT, style="border:0")  # fmt: skip
-
-
-# --- The headline ---
 
 
 def headline(found: Findings) -> str:
@@ -129,69 +125,57 @@ def support(found: Findings) -> str:
         return expected
     rival = min(others, key=lambda other: other.nll.value)
     ours, theirs = number(model.nll.value), number(rival.nll.value)
-    if model.nll.value <= rival.nll.value:
-        return f"{expected} The negative log-likelihood is {ours}; the best baseline, {rival.name}, has {theirs}."
-    return f"{expected} The negative log-likelihood is {ours}; a baseline, {rival.name}, is better with {theirs}."
-
-
-# --- The page ---
+    other = f"the best baseline, {rival.name}, has {theirs}"
+    if model.nll.value > rival.nll.value:
+        other = f"a baseline, {rival.name}, is better with {theirs}"
+    return f"{expected} The negative log-likelihood is {ours}; {other}."
 
 
 def page(findings: Findings) -> str:
     """Write the findings as a complete HTML page."""
-    script = _asset("report.js")
-    main = el("main", *(draw(findings) for _, _, draw in SECTIONS), id="report")
-    links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
-    contents = el("nav", el("ol", *links), aria_label="Contents")
-    footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
-    layout = el("div", _header(findings), contents, main, footer, class_="layout")
-    skip = el("a", "Skip to the report", href="#report", class_="skip")
-    body = el("body", skip, layout, el("script", script))
-    return "<!doctype html>\n" + el("html", _head(findings, script), body, lang="en") + "\n"
-
-
-def _head(findings: Findings, script: Markup) -> Markup:
-    return el(
+    script, style = (Markup(files("cavity.report").joinpath("assets", f"report.{kind}").read_text(encoding="utf-8"))
+                     for kind in ("js", "css"))  # fmt: skip
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+              "base-uri 'none'; form-action 'none'")  # fmt: skip
+    meta = el(
         "head",
         el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_policy(script)),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),  # no script but ours, nothing is fetched
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("title", f"{findings.title} – report"),
         el("link", rel="icon", href="data:,"),
-        el("style", Markup(f"{css_variables('light')}\n{_asset('report.css')}")),
+        el("style", Markup(f"{css_variables('light')}\n{style}")),
         el("style", Markup(css_variables("dark")), id="dark", media=DARK),
     )
-
-
-def _policy(script: Markup) -> str:
-    """Nothing is fetched, and no script runs but our own."""
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    return (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-            "base-uri 'none'; form-action 'none'")  # fmt: skip
-
-
-def _header(findings: Findings) -> Markup:
     facts = [counted(findings.n_rows, "row"), counted(len(findings.classes), "class"), findings.created]
     button = el("button", "Dark theme", type="button", id="theme", hidden=True)
-    return el(
+    alert = None
+    if warnings := _warnings(findings):  # a good headline must not hide them
+        link = el("a", f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do", href="#advice")
+        alert = el("p", el("strong", "Warning: "), prose(warnings[0]), " ", link, class_="alert")
+    header = el(
         "header",
         el("div", el("p", "Model report", class_="kicker"), button, class_="bar"),
         el("h1", findings.title),
         el("p", join(el("span", fact) for fact in facts), class_="facts"),
         el("p", headline(findings), ".", class_="verdict"),
         el("p", support(findings), class_="support"),
-        _alert(findings),
+        alert,
     )
+    links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
+    contents = el("nav", el("ol", *links), aria_label="Contents")
+    made = []
+    for key, title, draw in SECTIONS:
+        lead, *parts = draw(findings)
+        head = [el("h2", title, id=f"{key}-title"), None if lead is None else el("p", lead, class_="lead")]
+        made.append(el("section", *head, *parts, id=key, aria_labelledby=f"{key}-title"))
+    main = el("main", *made, id="report")
+    footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
+    layout = el("div", header, contents, main, footer, class_="layout")
+    skip = el("a", "Skip to the report", href="#report", class_="skip")
+    return f"<!doctype html>\n{el('html', meta, el('body', skip, layout, el('script', script)), lang='en')}\n"
 
 
-def _alert(findings: Findings) -> Markup | None:
-    """The first warning, so that a good headline does not hide it."""
-    warnings = [advice.what for advice in findings.advice if advice.level == "warning"]
-    if not warnings:
-        return None
-    more = f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do"
-    return el("p", el("strong", "Warning: "), prose(warnings[0]), " ", el("a", more, href="#advice"), class_="alert")
-
-
-def _asset(name: str) -> Markup:
-    return Markup(files("cavity.report").joinpath("assets", name).read_text(encoding="utf-8"))
+def _warnings(findings: Findings) -> list[str]:
+    return [advice.what for advice in findings.advice if advice.level == "warning"]

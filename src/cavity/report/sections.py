@@ -1,108 +1,75 @@
-"""The sections of the page: text, charts and tables."""
+"""The sections of the page: each function returns the lead of a section (or None), then charts and tables."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve, ScoreIntervals
+from cavity.metrics import Array, Indices, Interval, ReliabilityCurve
 from cavity.report import charts
 from cavity.report.charts import KEPT, MAX_FLAGS, MAX_POINTS, SHARED, Bar
-from cavity.report.findings import Advice, Findings, Map, Relevance, TrainingCurve, UncertainRow
-from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, section, table
+from cavity.report.findings import Findings, Relevance, TrainingCurve, UncertainRow
+from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, table
 from cavity.report.svg import are_glyphs, class_color, shape
 from cavity.report.text import between, counted, listed, name, number, percent, text_width, tidy, uniform_format, whole
 
-# --- Scores ---
+Parts = tuple[str | None, ...]
 
-
-class Measure(NamedTuple):
-    """A score: its field, its title and its meaning."""
-
-    field: str
-    title: str
-    meaning: str
-    as_percent: bool = False
-
-    def of(self, models: list[ScoreIntervals]) -> list[Interval]:
-        """Return the values for all models."""
-        return [getattr(model, self.field) for model in models]
-
-    def write(self, value: float) -> str:
-        """Format a value."""
-        return percent(value) if self.as_percent else number(value)
-
-
+# Field, title, whether it is written in percent, meaning.
 MEASURES = (
-    Measure("error", "Error", "share of rows whose most probable label is wrong", as_percent=True),
-    Measure("nll", "NLL", "negative log-likelihood of the true label, in nats. It scores all of the "
-            "probabilities; a single observed label of probability 0 makes it infinite"),
-    Measure("brier", "Brier score", "squared distance between the probabilities and the one-hot label, 0 to 2"),
-    Measure("ece", "Calibration error", "mean distance between confidence and accuracy, over bins of rows"),
+    ("error", "Error", True, "share of rows whose most probable label is wrong"),
+    ("nll", "NLL", False, "negative log-likelihood of the true label, in nats. It scores all of the "
+     "probabilities; a single observed label of probability 0 makes it infinite"),
+    ("brier", "Brier score", False, "squared distance between the probabilities and the one-hot label, 0 to 2"),
+    ("ece", "Calibration error", False, "mean distance between confidence and accuracy, over bins of rows"),
 )  # fmt: skip
 
 
-def scores(found: Findings) -> Markup:
+def scores(found: Findings) -> Parts:
     """The scores of the model and of baselines, with intervals as numbers and lines."""
     lead = "Lower is better in every column. Dots are the measured values, lines their 95 % confidence intervals."
-    heads = [el("th", "Model", scope="col"), *(el("th", m.title, scope="col") for m in MEASURES)]
-    ends = [el("td", f"0 to {m.write(charts.common_end(m.of(found.scores)))}") for m in MEASURES]
+    notes = [el("small", prose(model.note)) if model.note else None for model in found.scores]
+    rows = [[el("th", label(m.name, 40), note, scope="row")] for m, note in zip(found.scores, notes, strict=True)]
+    heads, ends, terms = ["Model"], [el("th", "Scale of the lines", scope="row")], []
+    for field, title, as_percent, meaning in MEASURES:
+        intervals = [getattr(model, field) for model in found.scores]
+        end, least = charts.common_end(intervals), min(interval.value for interval in intervals)
+        for i, own in enumerate(intervals):
+            is_best = len(rows) > 1 and math.isfinite(own.value) and own.value <= least
+            value, spread = percent(own.value) if as_percent else number(own.value), between(own, as_percent)
+            named, told = f"{title} of {name(found.scores[i].name)}", f"{value}, 95 % interval {spread}."
+            drawn = charts.whisker(f"score-{i}-{field}", own, end, named, told, is_best)
+            best = el("span", "best", class_="best") if is_best else None
+            rows[i].append(el("td", el("b", value), best, drawn, el("small", spread)))
+        heads.append(title)
+        ends.append(el("td", f"0 to {percent(end) if as_percent else number(end)}"))
+        terms += [el("dt", title), el("dd", meaning)]
     title = "Scores of the model and of baselines"
-    made = el("table", el("caption", f"{title}, with 95 % intervals"), el("thead", el("tr", *heads)),
-              el("tbody", *(_score_row(found.scores, i) for i in range(len(found.scores)))),
-              el("tfoot", el("tr", el("th", "Scale of the lines", scope="row"), *ends)), class_="scores")  # fmt: skip
-    terms = [part for m in MEASURES for part in (el("dt", m.title), el("dd", m.meaning))]
+    made = el("table", el("caption", f"{title}, with 95 % intervals"),
+              el("thead", el("tr", *(el("th", head, scope="col") for head in heads))),
+              el("tbody", *(el("tr", *cells, class_=None if i else "model") for i, cells in enumerate(rows))),
+              el("tfoot", el("tr", *ends)), class_="scores")  # fmt: skip
     meanings = el("details", el("summary", "What these scores measure"), el("dl", *terms), class_="data")
-    return section("scores", "Scores", lead, scroll(title, made), meanings)
+    return lead, scroll(title, made), meanings
 
-
-def _score_row(models: list[ScoreIntervals], i: int) -> Markup:
-    model = models[i]
-    note = el("small", prose(model.note)) if model.note else None
-    cells = [_score_cell(models, i, measure) for measure in MEASURES]
-    return el("tr", el("th", label(model.name, 40), note, scope="row"), *cells, class_="model" if i == 0 else None)
-
-
-def _score_cell(models: list[ScoreIntervals], i: int, measure: Measure) -> Markup:
-    found = measure.of(models)
-    own, value = found[i], measure.write(found[i].value)
-    is_best = len(models) > 1 and math.isfinite(own.value) and own.value <= min(other.value for other in found)
-    spread = between(own, measure.as_percent)
-    title, described = f"{measure.title} of {name(models[i].name)}", f"{value}, 95 % interval {spread}."
-    drawn = charts.whisker(f"score-{i}-{measure.field}", own, charts.common_end(found), title, described, is_best)
-    best = el("span", "best", class_="best") if is_best else None
-    return el("td", el("b", value), best, drawn, el("small", spread))
-
-
-# --- Advice ---
 
 LEVELS = {"warning": ("!", "Warning"), "note": ("i", "Note"), "good": ("✓", "Good")}
 
 
-def advice(found: Findings) -> Markup:
+def advice(found: Findings) -> Parts:
     """A card for each piece of advice, warnings first."""
     if not found.advice:
-        return section("advice", "Advice", "Nothing to report.")
-    order = list(LEVELS)
-    cards = [_card(a) for a in sorted(found.advice, key=lambda a: order.index(_level(a)))]
-    return section("advice", "Advice", None, el("ul", *cards, class_="cards"))
+        return ("Nothing to report.",)
+    cards = []
+    for level, (sign, word) in LEVELS.items():
+        for own, what, remedy in found.advice:
+            if (own if own in LEVELS else "note") == level:
+                head = el("h3", el("span", sign, class_="sign", aria_hidden="true"), word, class_="level")
+                todo = el("p", prose(remedy), class_="remedy") if remedy else None
+                cards.append(el("li", head, el("p", prose(what), class_="what"), todo, class_=f"card {level}"))
+    return None, el("ul", *cards, class_="cards")
 
-
-def _level(advice: Advice) -> str:
-    return advice.level if advice.level in LEVELS else "note"
-
-
-def _card(advice: Advice) -> Markup:
-    level = _level(advice)
-    sign, word = LEVELS[level]
-    head = el("h3", el("span", sign, class_="sign", aria_hidden="true"), word, class_="level")
-    remedy = el("p", prose(advice.remedy), class_="remedy") if advice.remedy else None
-    return el("li", head, el("p", prose(advice.what), class_="what"), remedy, class_=f"card {level}")
-
-
-# --- Calibration ---
 
 MAX_BARS, MAX_DIAGRAMS = 20, 100
 READING = (
@@ -112,83 +79,81 @@ READING = (
 )
 
 
-def calibration(found: Findings) -> Markup:
+def calibration(found: Findings) -> Parts:
     """Reliability diagrams, and the calibration error of each class."""
     lead = ("When the model predicts a probability of 80 %, is it correct in 80 of 100 cases? Points on the "
             "diagonal mean yes. Vertical lines are 95 % confidence intervals.")  # fmt: skip
-    top, each = found.reliability[0], found.reliability[1:]
-    overall = figure(charts.reliability_diagram("reliability", top), "All classes", *_reliability_parts(top))
-    return section("calibration", "Calibration", lead, pair(overall, _class_diagrams(each) if each else None),
-                   _class_errors(each) if each else None)  # fmt: skip
+    overall, each = _reliability("reliability", found.reliability[0], "All classes"), found.reliability[1:]
+    if not each:
+        return lead, pair(overall)
+    order, names = sorted(range(len(each)), key=lambda k: -each[k].ece), [curve.name or "" for curve in each]
+    shown = sorted(order[:MAX_DIAGRAMS])
+    options = [(str(k), f"{name(names[k])} (error {number(each[k].ece)})") for k in shown]
+    control = picker("pick-class", "Class", options, str(order[0]), "reliability-of")
+    left_out = "" if len(shown) == len(each) else f": the {len(shown)} with the largest calibration error"
+    folded = el("details", el("summary", f"Diagrams by class{left_out}"),
+                *(_reliability(f"reliability-{k}", each[k], f"Class {name(names[k], 30)}", data_choice=str(k))
+                  for k in shown), class_="each", id="reliability-of")  # fmt: skip
+    bars = [Bar(names[k], each[k].ece) for k in order[:MAX_BARS]]
+    mean, write = float(np.mean([r.ece for r in each])), uniform_format([r.ece for r in each], 2)
+    ends = f"From {write(bars[0].value)} for {name(bars[0].label)} to {write(each[order[-1]].ece)}."
+    title = "Calibration error by class"
+    chart = charts.bar_chart("class-errors", bars, title, f"{ends} Mean over classes {write(mean)}.", write)
+    worst = listed([name(bar.label, 20) for bar in bars[:3]])
+    caption = f"Largest for {worst}. The mean over {counted(len(each), 'class')} is {write(mean)}."
+    rows: list[Row] = [[label(names[k]), Cell(write(each[k].ece), each[k].ece)] for k in order]
+    data = table(title, ["Class", "Calibration error"], rows, 1, sortable=True)
+    head = title if len(each) <= MAX_BARS else f"The {MAX_BARS} largest calibration errors"
+    reading = el("aside", el("h3", "How to read this"), el("ul", *(el("li", r) for r in READING)), class_="reading")
+    return (lead, pair(overall, el("div", control, folded, class_="classes")),
+            pair(figure(chart, head, caption, data), reading))  # fmt: skip
 
 
-def _reliability_parts(curve: ReliabilityCurve) -> tuple[str, Markup]:
-    """The caption of a diagram and its table of numbers."""
+def _reliability(key: str, curve: ReliabilityCurve, title: str, **attributes: str) -> Markup:
     what = "confidence in the most probable label" if curve.name is None else "probability of this class"
     n_agree, bins = int(charts.agrees(curve).sum()), counted(len(curve.rows), "bin")
     caption = f"The {what} agrees with the data in {n_agree} of {bins}. Calibration error {number(curve.ece)}."
     rows = [
-        [percent(curve.confidence[i]), percent(curve.accuracy[i]),
-         between(Interval(curve.accuracy[i], curve.low[i], curve.high[i]), as_percent=True), whole(curve.rows[i])]
-        for i in range(len(curve.rows))
-    ]  # fmt: skip
+        [percent(p), percent(share), between(Interval(share, low, high), as_percent=True), whole(n)]
+        for p, share, low, high, n in zip(*curve[1:6], strict=True)
+    ]
     of = "of the most probable label" if curve.name is None else f"of {name(curve.name)}"
-    return caption, table(f"Reliability {of}", ["Predicted", "Observed", "95 % interval", "Rows"], rows, 4)
+    data = table(f"Reliability {of}", ["Predicted", "Observed", "95 % interval", "Rows"], rows, 4)
+    return figure(charts.reliability_diagram(key, curve), title, caption, data, **attributes)
 
-
-def _class_diagrams(each: list[ReliabilityCurve]) -> Markup:
-    """One diagram per class: all of them, or with the script the selected one."""
-    worst = sorted(range(len(each)), key=lambda k: -each[k].ece)
-    shown = sorted(worst[:MAX_DIAGRAMS])
-    options = [(str(k), f"{name(each[k].name or '')} (error {number(each[k].ece)})") for k in shown]
-    control = picker("pick-class", "Class", options, str(worst[0]), "reliability-of")
-    left_out = "" if len(shown) == len(each) else f": the {len(shown)} with the largest calibration error"
-    figures = [
-        figure(charts.reliability_diagram(f"reliability-{k}", each[k]), f"Class {name(each[k].name or '', 30)}",
-               *_reliability_parts(each[k]), data_choice=str(k)) for k in shown
-    ]  # fmt: skip
-    folded = el("details", el("summary", f"Diagrams by class{left_out}"), *figures, class_="each", id="reliability-of")
-    return el("div", control, folded, class_="classes")
-
-
-def _class_errors(each: list[ReliabilityCurve]) -> Markup:
-    """The calibration error of each class as bars, the largest first."""
-    order = sorted(range(len(each)), key=lambda k: -each[k].ece)
-    found = [Bar(each[k].name or "", each[k].ece) for k in order[:MAX_BARS]]
-    mean, write = float(np.mean([r.ece for r in each])), uniform_format([r.ece for r in each], 2)
-    described = (f"From {write(found[0].value)} for {name(found[0].label)} to {write(each[order[-1]].ece)}. "
-                 f"Mean over classes {write(mean)}.")  # fmt: skip
-    chart = charts.bar_chart("class-errors", found, "Calibration error by class", described, write)
-    worst = listed([name(bar.label, 20) for bar in found[:3]])
-    caption = f"Largest for {worst}. The mean over {counted(len(each), 'class')} is {write(mean)}."
-    rows: list[Row] = [[label(each[k].name or ""), Cell(write(each[k].ece), each[k].ece)] for k in order]
-    data = table("Calibration error by class", ["Class", "Calibration error"], rows, 1, sortable=True)
-    title = "Calibration error by class" if len(each) <= MAX_BARS else f"The {MAX_BARS} largest calibration errors"
-    reading = el("aside", el("h3", "How to read this"), _list(READING), class_="reading")
-    return pair(figure(chart, title, caption, data), reading)
-
-
-def _list(entries: tuple[str, ...] | list[Markup | str], class_: str | None = None) -> Markup:
-    return el("ul", *(el("li", entry) for entry in entries), class_=class_)
-
-
-# --- Confusion matrix ---
 
 PRINTED_CLASSES, LISTED_CONFUSIONS = 20, 10
 CELL_LETTERS = 36.0  # in a row of cells; longer names of columns are vertical
 
 
-def confusion(found: Findings) -> Markup:
+def confusion(found: Findings) -> Parts:
     """The matrix with numbers where there is room for them, frequent confusions, and recall and precision by class."""
-    described = _describe_confusion(found)
-    if len(found.classes) <= PRINTED_CLASSES:
-        drawn = el("figure", el("figcaption", el("h3", "Confusion matrix"), el("p", described)),
-                   scroll("Confusion matrix", _printed_matrix(found)))  # fmt: skip
-    else:
-        chart = charts.confusion_chart("confusion-matrix", found.classes, found.confusion, described)
-        drawn = figure(chart, "Confusion matrix", described)
     lead = "Rows of the matrix are true classes, columns predicted classes. Correct predictions are on the diagonal."
-    return section("confusion", "Confusion matrix", lead, pair(drawn, _frequent_confusions(found)), _class_table(found))
+    classes, pairs = found.classes, confused_pairs(found.confusion)
+    first = [f"{name(classes[i], 20)} predicted as {name(classes[j], 20)} ({n})" for i, j, n in pairs[:3]]
+    errors = f"Most frequent errors: {listed(first)}." if first else "There are no errors."
+    described = f"{whole(np.trace(found.confusion))} of {whole(found.confusion.sum())} rows are correct. {errors}"
+    if len(classes) <= PRINTED_CLASSES:
+        matrix = scroll("Confusion matrix", _printed_matrix(found))
+    else:
+        matrix = charts.confusion_chart("confusion-matrix", classes, found.confusion, described)
+    rows = [[label(classes[i], 24), label(classes[j], 24), whole(n), percent(n / max(int(found.counts[i]), 1))]
+            for i, j, n in pairs[:LISTED_CONFUSIONS]]  # fmt: skip
+    rest = sum(n for *_, n in pairs[LISTED_CONFUSIONS:])
+    most = table("Most frequent errors", ["True", "Predicted", "Rows", "Of the class"], rows, 2)
+    more = el("p", f"{counted(rest, 'row')} in other pairs of classes.", class_="quiet") if rest else None
+    frequent = el("div", el("h3", "Most frequent errors"), most if pairs else el("p", "There are none."), more)
+
+    def share(part: np.int64, of: np.int64) -> Cell:
+        return Cell(percent(part / of), float(part / of)) if of else Cell("–", -1.0)
+
+    counts = zip(classes, found.counts, found.confusion.diagonal(), found.confusion.sum(0), strict=True)
+    by_class: list[Row] = [[label(c, 40), Cell(whole(n), float(n)), share(right, n), share(right, predicted)]
+                           for c, n, right, predicted in counts]  # fmt: skip
+    title = "Recall and precision by class"
+    made = table(title, ["Class", "Rows", "Recall", "Precision"], by_class, 3, sortable=True)
+    return (lead, pair(figure(matrix, "Confusion matrix", described), frequent),
+            el("details", el("summary", title), made, class_="data"))  # fmt: skip
 
 
 def confused_pairs(counts: Indices) -> list[tuple[int, int, int]]:
@@ -199,63 +164,22 @@ def confused_pairs(counts: Indices) -> list[tuple[int, int, int]]:
     return [(int(i), int(j), int(off[i, j])) for i, j in cells[order]]
 
 
-def _describe_confusion(found: Findings) -> str:
-    first = [
-        f"{name(found.classes[i], 20)} predicted as {name(found.classes[j], 20)} ({n})"
-        for i, j, n in confused_pairs(found.confusion)[:3]
-    ]
-    right = f"{whole(np.trace(found.confusion))} of {whole(found.confusion.sum())} rows are correct."
-    return f"{right} Most frequent errors: {listed(first)}." if first else f"{right} There are no errors."
-
-
 def _printed_matrix(found: Findings) -> Markup:
+    """Cells are darker for a larger share of their row; errors by square roots, because they are few."""
     corner = el("td", el("span", "true ↓"), " ", el("span", "predicted →"))
     is_tall = max(text_width(name(c, 12)) for c in found.classes) > CELL_LETTERS / len(found.classes)
-    heads = [el("th", label(c, 12), scope="col") for c in found.classes]
-    body = [
-        el("tr", el("th", label(found.classes[i], 16), scope="row"),
-           *(_count(int(n), float(n / max(int(row.sum()), 1)), i == j) for j, n in enumerate(row)))
-        for i, row in enumerate(found.confusion)
-    ]  # fmt: skip
+    heads, body = [el("th", label(c, 12), scope="col") for c in found.classes], []
+    for i, row in enumerate(found.confusion):
+        cells = [el("th", label(found.classes[i], 16), scope="row")]
+        for j, n in enumerate(row.tolist()):
+            depth = (n / max(int(row.sum()), 1)) ** (1.0 if i == j else 0.5)
+            seen = el("td", whole(n), class_="hit" if i == j else "miss", style=f"--depth:{depth:.2f}")
+            cells.append(seen if n else el("td", el("span", "0", class_="unseen")))
+        body.append(el("tr", *cells))
     caption = el("caption", "Confusion matrix: true class by row, predicted class by column")
     return el("table", caption, el("thead", el("tr", corner, *heads)), el("tbody", *body),
               class_="matrix tall" if is_tall else "matrix", style=f"--classes:{len(found.classes)}")  # fmt: skip
 
-
-def _count(n: int, share: float, is_right: bool) -> Markup:
-    """A cell, darker for a larger share of its row; errors by square roots, because they are few."""
-    if not n:
-        return el("td", el("span", "0", class_="unseen"))
-    depth = share if is_right else share**0.5
-    return el("td", whole(n), class_="hit" if is_right else "miss", style=f"--depth:{depth:.2f}")
-
-
-def _frequent_confusions(found: Findings) -> Markup:
-    title, made = el("h3", "Most frequent errors"), confused_pairs(found.confusion)
-    if not made:
-        return el("div", title, el("p", "There are none."))
-    rows = [[label(found.classes[i], 24), label(found.classes[j], 24), whole(n),
-             percent(n / max(int(found.counts[i]), 1))] for i, j, n in made[:LISTED_CONFUSIONS]]  # fmt: skip
-    rest = sum(n for *_, n in made[LISTED_CONFUSIONS:])
-    more = el("p", f"{counted(rest, 'row')} in other pairs of classes.", class_="quiet") if rest else None
-    return el("div", title, table("Most frequent errors", ["True", "Predicted", "Rows", "Of the class"], rows, 2), more)
-
-
-def _class_table(found: Findings) -> Markup:
-    def share(part: np.int64, of: np.int64) -> Cell:
-        return Cell(percent(part / of), float(part / of)) if of else Cell("–", -1.0)
-
-    right, predicted = found.confusion.diagonal(), found.confusion.sum(0)
-    rows: list[Row] = [
-        [label(c, 40), Cell(whole(found.counts[k]), float(found.counts[k])),
-         share(right[k], found.counts[k]), share(right[k], predicted[k])]
-        for k, c in enumerate(found.classes)
-    ]  # fmt: skip
-    made = table("Recall and precision by class", ["Class", "Rows", "Recall", "Precision"], rows, 3, sortable=True)
-    return el("details", el("summary", "Recall and precision by class"), made, class_="data")
-
-
-# --- Features ---
 
 SHOWN_FEATURES = 20
 FEATURES_LEAD = (
@@ -264,37 +188,31 @@ FEATURES_LEAD = (
 )
 
 
-def features(found: Findings) -> Markup:
+def features(found: Findings) -> Parts:
     """The mean relevance over classes as bars, and the relevance by class as a heat map."""
     if found.relevance is None or not found.relevance.values.size:
-        return section("features", "Features", "The kernel of this model has no length-scales.")
-    relevance, values = found.relevance, found.relevance.values
-    order = np.argsort(-values.mean(0), kind="stable")
-    shown = order[:SHOWN_FEATURES].tolist()
-    differ = len(values) > 1 and not np.allclose(values, values[:1], rtol=1e-9)
-    by_class = _relevance_by_class(relevance, shown) if differ else None
-    return section("features", "Features", FEATURES_LEAD,
-                   pair(_mean_relevance(relevance, shown, order.tolist(), differ), by_class))  # fmt: skip
-
-
-def _mean_relevance(relevance: Relevance, shown: list[int], order: list[int], differ: bool) -> Markup:
-    values, mean = relevance.values, relevance.values.mean(0)
-    write = uniform_format(values[:, shown].ravel().tolist())
-    ends = [(float(values[:, d].min()), float(values[:, d].max())) if differ else (None, None) for d in shown]
-    bars = [Bar(relevance.features[d], float(mean[d]), *end) for d, end in zip(shown, ends, strict=True)]
-    first, part = [name(bar.label, 24) for bar in bars[:3]], float(mean[shown].sum() / (mean.sum() or 1.0))
-    of = f"The top {len(shown)} of {whole(len(order))} features hold {percent(part, 0)} of the total relevance. "
-    of = of if len(order) > len(shown) else ""
-    span = " Lines show the range over classes." if differ else ""
-    described = f"{of}Most relevant: {listed([f'{n} {write(b.value)}' for n, b in zip(first, bars, strict=False)])}."
-    head = charts.column_head([bar.label for bar in bars], relevance.classes) if differ else charts.HEAD
-    chart = charts.bar_chart("relevance", bars, "Relevance of features", described, write, "1 / length-scale", head)
-    columns = np.column_stack([mean, values.min(0), values.max(0)]).tolist()
-    in_full = uniform_format(values.ravel().tolist())
-    rows: list[Row] = [[label(relevance.features[d]), *(Cell(in_full(v), v) for v in columns[d])] for d in order]
-    data = table("Relevance of features", ["Feature", "Mean", "Least", "Most"], rows, 3, sortable=True)
-    title = "Mean over classes" if differ else "The same for all classes"
-    return figure(chart, title, f"{of}Most relevant: {listed(first)}.{span}", data)
+        return ("The kernel of this model has no length-scales.",)
+    names, classes, values = found.relevance
+    mean, low, high = values.mean(0), values.min(0), values.max(0)
+    order = np.argsort(-mean, kind="stable").tolist()
+    shown, differ = order[:SHOWN_FEATURES], len(values) > 1 and not np.allclose(values, values[:1], rtol=1e-9)
+    write, in_full = (uniform_format(part.ravel().tolist()) for part in (values[:, shown], values))
+    bars = [Bar(names[d], float(mean[d]), *((float(low[d]), float(high[d])) if differ else ())) for d in shown]
+    held = percent(float(mean[shown].sum() / (mean.sum() or 1.0)), 0)
+    of = f"The top {len(shown)} of {whole(len(order))} features hold {held} of the total relevance. "
+    of = f"{of if len(order) > len(shown) else ''}Most relevant:"
+    described = f"{of} {listed([f'{name(bar.label, 24)} {write(bar.value)}' for bar in bars[:3]])}."
+    head = charts.column_head([bar.label for bar in bars], classes) if differ else charts.HEAD
+    title = "Relevance of features"
+    chart = charts.bar_chart("relevance", bars, title, described, write, "1 / length-scale", head)
+    columns = np.column_stack([mean, low, high]).tolist()
+    rows: list[Row] = [[label(names[d]), *(Cell(in_full(v), v) for v in columns[d])] for d in order]
+    data = table(title, ["Feature", "Mean", "Least", "Most"], rows, 3, sortable=True)
+    caption = f"{of} {listed([name(bar.label, 24) for bar in bars[:3]])}."
+    if not differ:
+        return FEATURES_LEAD, pair(figure(chart, "The same for all classes", caption, data))
+    means = figure(chart, "Mean over classes", f"{caption} Lines show the range over classes.", data)
+    return FEATURES_LEAD, pair(means, _relevance_by_class(found.relevance, shown))
 
 
 def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
@@ -310,8 +228,6 @@ def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
     return figure(chart, "By class", f"Darker cells are more relevant. {described}", data)
 
 
-# --- Uncertainty ---
-
 UNCERTAINTY_LEAD = (
     "Uncertainty has two parts. Aleatoric uncertainty is in the data: classes overlap, and more rows would not help. "
     "Epistemic uncertainty is the model's: it has seen few similar rows, and more of them would help."
@@ -319,47 +235,37 @@ UNCERTAINTY_LEAD = (
 TENTH = 10  # the index of 90 % in KEPT
 
 
-def uncertainty(found: Findings) -> Markup:
+def uncertainty(found: Findings) -> Parts:
     """Both kinds of uncertainty, the effect of setting uncertain rows aside, and rows to review."""
-    n_right, n_wrong = int(found.is_right.sum()), int((~found.is_right).sum())
+    key, quantiles = [], []
+    for sign, kind, word, which in (
+        ("●", "right", "correct", found.is_right),
+        ("✕", "wrong", "wrong", ~found.is_right),
+    ):
+        key += [el("span", sign, class_=kind, aria_hidden="true"), f" {word} ({whole(which.sum())})"]
+        parts = [np.quantile(part[which], [0.5, 0.9]) for part in (found.aleatoric, found.epistemic) if which.any()]
+        numbers = [number(float(value)) for part in parts for value in part] or 4 * ["–"]
+        quantiles.append([word, whole(which.sum()), *numbers])
+    caption = join([*key[:2], ", ", *key[2:], f".{_drawn_of(len(found.total))} Both axes are on a square-root scale."])
+    head = ["Prediction", "Rows", "Aleatoric: median", "90th percentile", "Epistemic: median", "90th percentile"]
+    data = table("Uncertainty of correct and wrong rows, in nats", head, quantiles, 5)
+    scatter = figure(charts.uncertainty_scatter("uncertainty-kinds", found), "Two kinds of uncertainty", caption, data)
     errors = charts.errors_of_kept(found.total, found.is_right)
-    key = join([el("span", "●", class_="right", aria_hidden="true"), f" correct ({whole(n_right)}), ",
-                el("span", "✕", class_="wrong", aria_hidden="true"), f" wrong ({whole(n_wrong)}).",
-                _drawn_of(len(found.total)), " Both axes are on a square-root scale."])  # fmt: skip
-    chart = charts.uncertainty_scatter("uncertainty-kinds", found)
-    scatter = figure(chart, "Two kinds of uncertainty", key, _quantiles(found))
-    caption = (f"If the most uncertain tenth of the rows is set aside for a person to decide, the error of the "
-               f"remaining rows changes from {percent(errors[0])} to {percent(errors[TENTH])}.")  # fmt: skip
+    effect = (f"If the most uncertain tenth of the rows is set aside for a person to decide, the error of the "
+              f"remaining rows changes from {percent(errors[0])} to {percent(errors[TENTH])}.")  # fmt: skip
     rows = [[percent(1 - KEPT[i], 0), percent(errors[i])] for i in range(0, len(KEPT), 5)]
     data = table("Error of the remaining rows", ["Set aside", "Error of the remaining rows"], rows, 2)
-    aside = figure(charts.rejection_curve("set-aside", found), "Setting uncertain rows aside", caption, data)
-    return section("uncertainty", "Uncertainty", UNCERTAINTY_LEAD, pair(scatter, aside), _rows_to_review(found))
+    aside = figure(charts.rejection_curve("set-aside", found), "Setting uncertain rows aside", effect, data)
+    review = el("p", "No row needs a review.")
+    if found.uncertain:
+        head = ["Row", "True", "Predicted", "Why review it", "Total", "Aleatoric", "Epistemic"]
+        made = table("Rows to review", head, map(_review, found.uncertain), 3, "rows", sortable=True)
+        review = el("div", el("h3", f"{counted(len(found.uncertain), 'row')} to review"), made, class_="wide")
+    return UNCERTAINTY_LEAD, pair(scatter, aside), review
 
 
 def _drawn_of(n_rows: int) -> str:
     return f" {whole(MAX_POINTS)} of {whole(n_rows)} rows are drawn." if n_rows > MAX_POINTS else ""
-
-
-def _quantiles(found: Findings) -> Markup:
-    """Medians and 90th percentiles."""
-
-    def line(title: str, which: Mask) -> list[str]:
-        if not which.any():
-            return [title, "0", *4 * ["–"]]
-        both = [np.quantile(part[which], [0.5, 0.9]) for part in (found.aleatoric, found.epistemic)]
-        return [title, whole(which.sum()), *(number(float(value)) for part in both for value in part)]
-
-    head = ["Prediction", "Rows", "Aleatoric: median", "90th percentile", "Epistemic: median", "90th percentile"]
-    rows = [line("correct", found.is_right), line("wrong", ~found.is_right)]
-    return table("Uncertainty of correct and wrong rows, in nats", head, rows, 5)
-
-
-def _rows_to_review(found: Findings) -> Markup:
-    if not found.uncertain:
-        return el("p", "No row needs a review.")
-    head = ["Row", "True", "Predicted", "Why review it", "Total", "Aleatoric", "Epistemic"]
-    made = table("Rows to review", head, map(_review, found.uncertain), 3, "rows", sortable=True)
-    return el("div", el("h3", f"{counted(len(found.uncertain), 'row')} to review"), made, class_="wide")
 
 
 def _review(row: UncertainRow) -> Row:
@@ -374,36 +280,36 @@ def _review(row: UncertainRow) -> Row:
     return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), row.why, *parts]
 
 
-# --- Map ---
-
 MAX_LEGEND = 56  # classes of different marks
 
 
-def data_map(found: Findings) -> Markup:
+def data_map(found: Findings) -> Parts:
     """Rows and inducing points on the same axes, and a choice of the class to highlight."""
     if found.map is None or not len(found.map.rows):
-        return section("map", "Map", "There is no two-dimensional view of these data.")
-    where, classes = found.map, found.classes
+        return ("There is no two-dimensional view of these data.",)
+    where, classes, glyphs = found.map, found.classes, are_glyphs(found.classes)
     axes = listed([name(axis, 80) for axis in where.axes])
     lead = f"The rows projected to {axes}, which hold {percent(where.share, 0)} of their variance."
     if where.share < 1.0:
         lead += " Points that are close here can be far apart in other dimensions."
     options = [("", "all"), *((str(k), name(c)) for k, c in enumerate(classes))]
     control = picker("pick-mark", "Highlight class", options, "", "map-figures")
-    glyphs = are_glyphs(classes)
     marks = "Each mark is the true label of a row." if glyphs else "Marks show the true class."
     caption = f"{marks} Rings mark the {counted((~where.row_is_right).sum(), 'error')}.{_drawn_of(len(where.rows))}"
     rows = figure(charts.map_of_rows("map-rows", where, classes), "Rows", caption,
                   _centers(where.rows, where.row_class, classes, "Rows"))  # fmt: skip
-    inducing = _map_of_inducing(where, classes) if len(where.inducing) else None
-    return section("map", "Map", lead, control, None if glyphs else _legend(classes),
-                   el("div", pair(rows, inducing), id="map-figures"))  # fmt: skip
-
-
-def _map_of_inducing(where: Map, classes: list[str]) -> Markup:
-    caption = f"The {counted(len(where.inducing), 'inducing point')} by class. Rows are dots."
-    return figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption,
-                  _centers(where.inducing, where.inducing_class, classes, "Points"))  # fmt: skip
+    inducing = legend = None
+    if len(where.inducing):
+        caption = f"The {counted(len(where.inducing), 'inducing point')} by class. Rows are dots."
+        inducing = figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption,
+                          _centers(where.inducing, where.inducing_class, classes, "Points"))  # fmt: skip
+    if not glyphs:  # the marks of the classes, up to the number that differ
+        paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(min(len(classes), MAX_LEGEND))]
+        swatches = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
+        shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(swatches)]
+        more = [f"and {len(classes) - MAX_LEGEND} more, with the same marks"] if len(classes) > MAX_LEGEND else []
+        legend = el("ul", *(el("li", entry) for entry in [*shown, *more]), class_="legend")
+    return lead, control, legend, el("div", pair(rows, inducing), id="map-figures")
 
 
 def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
@@ -412,17 +318,6 @@ def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
     return table(f"{what}: centers of the classes", ["Class", what, "Center: horizontal", "vertical"], rows, 3)
 
 
-def _legend(classes: list[str]) -> Markup:
-    """The marks of the classes, up to the number that differ."""
-    paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(min(len(classes), MAX_LEGEND))]
-    marks = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
-    shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(marks)]
-    more = [f"and {len(classes) - MAX_LEGEND} more, with the same marks"] if len(classes) > MAX_LEGEND else []
-    return _list([*shown, *more], "legend")
-
-
-# --- Training ---
-
 LISTED_RECORDS = 30
 TRAINING_LEAD = (
     "The objective estimates the log-probability of all training labels under the model. It should rise and level off; "
@@ -430,12 +325,12 @@ TRAINING_LEAD = (
 )
 
 
-def training(found: Findings) -> Markup:
+def training(found: Findings) -> Parts:
     """The objective against epochs and seconds, and the events of training."""
     curve = found.training
     known = curve.objective[np.isfinite(curve.objective)]
     if len(known) < 2:
-        return section("training", "Training", "There is no training curve.", _events(curve))
+        return "There is no training curve.", _events(curve)
     is_cut, low = charts.axis_floor(known) > known.min(), tidy(float(known.min()), 4)
     start = f" It starts at {low}, below the axis." if is_cut else ""
     caption = f"The final value is {tidy(float(known[-1]), 5)}, after {counted(curve.epoch[-1], 'epoch')}.{start}"
@@ -447,7 +342,7 @@ def training(found: Findings) -> Markup:
     if curve.seconds.max() > 0.0:
         pace = f"{tidy(seconds)} seconds in total, {tidy(seconds / max(int(curve.epoch[-1]), 1), 2)} per epoch."
         by_time = figure(charts.training_chart("training-seconds", curve, True), "By time", pace)
-    return section("training", "Training", TRAINING_LEAD, pair(by_epoch, by_time), _events(curve))
+    return TRAINING_LEAD, pair(by_epoch, by_time), _events(curve)
 
 
 def _events(curve: TrainingCurve) -> Markup | None:
@@ -461,14 +356,11 @@ def _events(curve: TrainingCurve) -> Markup | None:
     return el("div", el("h3", "Events"), note, el("ol", *listed_events, class_="events"), more)
 
 
-# --- Settings ---
-
-
-def settings(found: Findings) -> Markup:
+def settings(found: Findings) -> Parts:
     """A table of settings and learned values."""
     if not found.about:
-        return section("settings", "Settings", "No settings are known.")
+        return ("No settings are known.",)
     title = "Settings and learned values"
     rows = [el("tr", el("th", key, scope="row"), el("td", value)) for key, value in found.about]
     made = el("table", el("caption", title), el("colgroup", el("col"), el("col")), el("tbody", *rows), class_="about")
-    return section("settings", "Settings", None, scroll(title, made))
+    return None, scroll(title, made)

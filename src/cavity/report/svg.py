@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from cavity.report.html import Markup, el, short
+from cavity.report.html import Markup, el, point, short
 from cavity.report.palette import COLORS
 from cavity.report.text import name, text_width, tick_format
 
@@ -60,13 +61,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def value_range(values: Iterable[float], zero: bool = False, margin: float = 0.0) -> tuple[float, float]:
-    """Return the range of the finite values, never empty.
-
-    Args:
-        values: any numbers.
-        zero: whether the range includes 0.
-        margin: to add on both sides, as a share of the range.
-    """
+    """Return the range of the finite values, never empty, with a margin on both sides as a share of the range."""
     finite = [float(v) for v in values if math.isfinite(v)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     low = min(low, 0.0) if zero else low
@@ -89,16 +84,7 @@ def _rounded(value: float, step: float) -> float:
 
 
 def picture(key: str, height: float, title: str, description: str, *parts: str | None, width: float = WIDTH) -> Markup:
-    """An SVG image with a title, and a description in numbers for screen readers.
-
-    Args:
-        key: unique on the page.
-        height: of the view box.
-        title: of the image.
-        description: what a reader of the image would see.
-        parts: elements.
-        width: of the view box.
-    """
+    """An SVG image with a title, and a description in numbers for screen readers; `key` is unique on the page."""
     told = [el("title", title, id=f"{key}-title"), el("desc", description, id=f"{key}-desc")]
     return el("svg", *told, *parts, viewBox=f"0 0 {short(width)} {short(height)}", role="img",
               aria_labelledby=f"{key}-title {key}-desc")  # fmt: skip
@@ -123,9 +109,8 @@ class Frame(NamedTuple):
         low, high, write = self.y.start, self.y.end, write or tick_format(values)
         lines = "".join(f"M{point(self.x(v), low)}V{short(high)}" for v in values)
         numbers = [words(write(v), self.x(v), low + 18, "middle") for v in values]
-        middle = (self.x.start + self.x.end) / 2
         return el("g", el("path", d=lines or None, class_="grid"), *numbers,
-                  words(label, middle, low + 38, "middle", "axis"))  # fmt: skip
+                  words(label, (self.x.start + self.x.end) / 2, low + 38, "middle", "axis"))  # fmt: skip
 
     def left(self, label: str, values: Sequence[float], write: Formatter | None = None, above: float = 14.0) -> Markup:
         """Draw the vertical axis, with its name above it rather than rotated."""
@@ -137,21 +122,12 @@ class Frame(NamedTuple):
 
 
 def words(
-    written: str, x: float, y: float, anchor: str | None = None, class_: str | None = None, tip: str = ""
+    text: str, x: float, y: float, anchor: str | None = None, class_: str | None = None, tip: str = "", up: bool = False
 ) -> Markup:
-    """Text at a position, with an optional tooltip."""
-    return el("text", written, el("title", tip) if tip else None, x=x, y=y, text_anchor=anchor, class_=class_)
-
-
-def vertical_words(written: str, x: float, y: float, tip: str = "", anchor: str = "start") -> Markup:
-    """Text that runs upward."""
-    return el("text", written, el("title", name(tip, 200)) if tip else None, text_anchor=anchor,
-              transform=f"translate({point(x, y)}) rotate(-90)")  # fmt: skip
-
-
-def point(x: float, y: float) -> str:
-    """Write a position."""
-    return f"{short(x)} {short(y)}"
+    """Text at a position, with an optional tooltip; `up` makes it run upward."""
+    at = {"transform": f"translate({point(x, y)}) rotate(-90)"} if up else {"x": short(x), "y": short(y)}
+    tooltip = el("title", name(tip, 200)) if tip else None
+    return el("text", text, tooltip, **at, text_anchor=anchor, class_=class_)
 
 
 # --- Marks that tell classes apart by shape and color ---
@@ -167,21 +143,9 @@ def are_glyphs(classes: Sequence[str]) -> bool:
     return all(text_width(name(label)) <= GLYPH_WIDTH for label in classes)
 
 
-def mark(k: int, label: str, x: float, y: float, is_glyph: bool, tip: str = "") -> Markup:
-    """The mark of class k: its label, or its shape."""
-    tooltip = el("title", tip) if tip else None
-    return el("text", name(label), tooltip, x=x, y=y + 3.5) if is_glyph else el("path", tooltip, d=shape(k, x, y))
-
-
 def shape(k: int, x: float, y: float, size: float = 4.0) -> str:
     """Return the path of the shape of class k, one of eight."""
     return SHAPES[k % len(SHAPES)](x, y, size)
-
-
-def cross(x: float, y: float, size: float = 4.0) -> str:
-    """Return the path of two crossing lines."""
-    a, b, c, d = (short(v) for v in (x - size, x + size, y - size, y + size))
-    return f"M{a} {c}L{b} {d}M{a} {d}L{b} {c}"
 
 
 def disc(x: float, y: float, size: float) -> str:
@@ -190,27 +154,22 @@ def disc(x: float, y: float, size: float) -> str:
     return f"M{point(x - size, y)}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z"
 
 
-def _polygon(corners: int, turn: float, grow: float, inner: float | None = None) -> Shape:
-    """A polygon, or a star whose inner corners are at this share of its radius."""
-    radii = [1.0] if inner is None else [1.0, inner]
-    angles = [turn + 2 * math.pi * i / (corners * len(radii)) for i in range(corners * len(radii))]
-
-    def draw(x: float, y: float, size: float) -> str:
-        radius = [size * grow * radii[i % len(radii)] for i in range(len(angles))]
-        corners = [point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radius, angles, strict=True)]
-        return "M" + "L".join(corners) + "z"
-
-    return draw
+def _polygon(n: int, turn: float, grow: float, x: float, y: float, size: float, inner: float | None = None) -> str:
+    """The path of a polygon with n corners, or of a star whose inner corners are at this share of its radius."""
+    radii = n * ([size * grow] if inner is None else [size * grow, size * grow * inner])
+    angles = [turn + 2 * math.pi * i / len(radii) for i in range(len(radii))]
+    corners = [point(x + r * math.sin(a), y - r * math.cos(a)) for r, a in zip(radii, angles, strict=True)]
+    return "M" + "L".join(corners) + "z"
 
 
 # Eight shapes and seven colors have no factor in common, so 56 classes look different.
 SHAPES: list[Shape] = [
     disc,
-    _polygon(4, math.pi / 4, 1.25),  # a square
-    _polygon(3, 0.0, 1.35),
-    _polygon(4, 0.0, 1.35),  # a diamond
-    _polygon(3, math.pi, 1.35),
-    _polygon(4, 0.0, 1.55, 0.35),  # a plus
-    _polygon(5, 0.0, 1.45, 0.45),  # a star
-    _polygon(4, math.pi / 4, 1.55, 0.35),  # a cross
+    partial(_polygon, 4, math.pi / 4, 1.25),  # a square
+    partial(_polygon, 3, 0.0, 1.35),
+    partial(_polygon, 4, 0.0, 1.35),  # a diamond
+    partial(_polygon, 3, math.pi, 1.35),
+    partial(_polygon, 4, 0.0, 1.55, inner=0.35),  # a plus
+    partial(_polygon, 5, 0.0, 1.45, inner=0.45),  # a star
+    partial(_polygon, 4, math.pi / 4, 1.55, inner=0.35),  # a cross
 ]

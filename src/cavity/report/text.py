@@ -184,12 +184,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def images(pictures: NDArray[np.float64], captions: Sequence[Sequence[str]], gap: int = 3) -> str:
     """Draw gray images side by side as characters, with lines of caption below each."""
-    blocks = [_draw(picture) + list(lines) for picture, lines in zip(pictures, captions, strict=True)]
+    blocks = []
+    for picture, lines in zip(pictures, captions, strict=True):
+        share = (picture - picture.min()) / max(np.ptp(picture), 1e-12)
+        shades = (share * (len(SHADES) - 1)).round().astype(int)
+        blocks.append(["".join(SHADES[s] * 2 for s in row) for row in shades] + list(lines))
     width = max(len(line) for block in blocks for line in block) + gap
     return "\n".join("".join(line.ljust(width) for line in lines).rstrip() for lines in zip(*blocks, strict=True))
-
-
-def _draw(picture: NDArray[np.float64]) -> list[str]:
-    low, high = picture.min(), picture.max()
-    shade = ((picture - low) / max(high - low, 1e-12) * (len(SHADES) - 1)).round().astype(int)
-    return ["".join(SHADES[s] * 2 for s in row) for row in shade]

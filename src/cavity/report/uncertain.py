@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,25 +21,10 @@ SAMPLE_ROWS = 3000  # whose uncertainty is computed, at milliseconds each
 WORST_ROWS = 100  # computed in addition, of the largest entropy and of the most confident errors
 
 
-class Candidates(NamedTuple):
-    """Rows of known uncertainty: index in the given data, label, log-probabilities, entropies."""
-
-    row_index: Indices
-    y: Indices
-    log_p: Array
-    entropy: Uncertainty
-
-    @property
-    def ranking(self) -> Indices:
-        """Classes in the order of decreasing probability, (N, C)."""
-        return np.argsort(-self.log_p, axis=1, kind="stable")
-
-
 def choose_candidates(y: Indices, log_p: Array) -> tuple[Indices, Mask]:
     """Choose rows whose uncertainty to compute, and tell which of them are a random sample.
 
-    Few rows are all chosen. Of many, a sample is chosen and in addition the rows of the largest entropy and the most
-    confident errors, so that none of these is missed.
+    Of many rows, those of the largest entropy and the most confident errors are chosen in addition to the sample.
     """
     n = len(y)
     if n <= SAMPLE_ROWS:
@@ -58,72 +43,49 @@ def is_far(epistemic: Array, n_classes: int) -> Mask:
 
 
 def uncertain_rows(
-    rows: Candidates, classes: Sequence[str], names: Sequence[object] | None = None
+    index: Indices, y: Indices, log_p: Array, entropy: Uncertainty, classes: Sequence[str], names: Sequence[Any] | None
 ) -> list[UncertainRow]:
-    """List at most 20 rows to review, taking the kinds in turn.
+    """List at most 20 rows to review, by their index in the given data, taking the kinds in turn.
 
-    Args:
-        rows: to choose from.
-        classes: names of the classes.
-        names: names of the rows in the given data. Integers, such as line numbers, replace the index of a row; other
-            names are put in front of `why`.
+    Integers in `names`, such as line numbers, replace the index of a row; other names are put in front of `why`.
     """
-    kinds = [kind(rows, classes) for kind in (_confident_errors, _unlike_training, _overlapping, _other_errors)]
+    _, aleatoric, epistemic = entropy
+    confidence, predicted, far = np.exp(log_p.max(1)), log_p.argmax(1), is_far(epistemic, len(classes))
+    is_wrong, p_true = predicted != y, np.exp(log_p[np.arange(len(y)), y])
+    ranking = np.argsort(-log_p, axis=1, kind="stable")
+    first, second, labels = ([classes[k] for k in part] for part in (ranking[:, 0], ranking[:, 1], y))
+    far_or_few = ["unlike the training rows" if far[i] else f"too few similar training rows to tell {a} from {b}"
+                  for i, (a, b) in enumerate(zip(first, second, strict=True))]  # fmt: skip
+    rest = np.where(aleatoric >= epistemic, "; more rows will not separate them", ", and similar training rows are few")
+    kinds = [
+        [(i, f"confident but wrong: {_percent(confidence[i])} for {first[i]}, labeled {labels[i]}; check the label")
+         for i in _decreasing(np.where(is_wrong, confidence, 0.0), CONFIDENT)],
+        [(i, f"{far_or_few[i]}: collect and label similar rows")
+         for i in _decreasing(np.where(epistemic >= aleatoric, epistemic, 0.0), MIN_EPISTEMIC)],
+        [(i, f"classes {first[i]} and {second[i]} overlap here{rest[i]}")
+         for i in _decreasing(aleatoric, MIN_ALEATORIC)],
+        [(i, f"wrong with low confidence: {_percent(p_true[i])} for the label {labels[i]}")
+         for i in _decreasing(np.where(is_wrong & (confidence <= CONFIDENT), 1.0 - p_true, 0.0), 0.0)],
+    ]  # fmt: skip
     reasons: dict[int, str] = {}
     for several in zip_longest(*kinds):
         for i, why in filter(None, several):
             reasons.setdefault(i, why)  # the first reason counts
-    return [_described(rows, i, why, classes, names) for i, why in list(reasons.items())[:MAX_LISTED]]
-
-
-def _confident_errors(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]]:
-    confidence, predicted = np.exp(rows.log_p.max(1)), rows.log_p.argmax(1)
-    for i in _decreasing(np.where(predicted == rows.y, 0.0, confidence), CONFIDENT):
-        said = f"{_percent(confidence[i])} for {classes[predicted[i]]}, labeled {classes[rows.y[i]]}"
-        yield i, f"confident but wrong: {said}; check the label"
-
-
-def _unlike_training(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Rows whose uncertainty is mostly epistemic."""
-    mostly = rows.entropy.epistemic >= rows.entropy.aleatoric
-    far = is_far(rows.entropy.epistemic, len(classes))
-    for i in _decreasing(np.where(mostly, rows.entropy.epistemic, 0.0), MIN_EPISTEMIC):
-        first, second = (classes[k] for k in rows.ranking[i, :2])
-        few = f"too few similar training rows to tell {first} from {second}"
-        yield i, f"{'unlike the training rows' if far[i] else few}: collect and label similar rows"
-
-
-def _overlapping(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for i in _decreasing(rows.entropy.aleatoric, MIN_ALEATORIC):
-        first, second = rows.ranking[i, :2]
-        is_mostly = rows.entropy.aleatoric[i] >= rows.entropy.epistemic[i]
-        rest = "; more rows will not separate them" if is_mostly else ", and similar training rows are few"
-        yield i, f"classes {classes[first]} and {classes[second]} overlap here{rest}"
-
-
-def _other_errors(rows: Candidates, classes: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Errors of lower confidence, the least probable label first."""
-    p_true = np.exp(rows.log_p[np.arange(len(rows.y)), rows.y])
-    is_wrong = (rows.log_p.argmax(1) != rows.y) & (np.exp(rows.log_p.max(1)) <= CONFIDENT)
-    for i in _decreasing(np.where(is_wrong, 1.0 - p_true, 0.0), 0.0):
-        yield i, f"wrong with low confidence: {_percent(p_true[i])} for the label {classes[rows.y[i]]}"
+    found = []
+    for i, why in list(reasons.items())[:MAX_LISTED]:
+        row = int(index[i])
+        name = row if names is None else names[row]
+        row, why = (int(name), why) if isinstance(name, int | np.integer) else (row, f"{name}: {why}")
+        top = [(classes[k], float(np.exp(log_p[i, k]))) for k in ranking[i, :TOP]]
+        parts = [float(part[i]) for part in entropy]
+        found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why))
+    return found
 
 
 def _decreasing(values: Array, above: float) -> list[int]:
     """Rows whose value is above a limit, by decreasing value."""
     order = np.argsort(-values, kind="stable")
     return [int(i) for i in order if values[i] > above]
-
-
-def _described(
-    rows: Candidates, i: int, why: str, classes: Sequence[str], names: Sequence[object] | None
-) -> UncertainRow:
-    row = int(rows.row_index[i])
-    name = row if names is None else names[row]
-    row, why = (int(name), why) if isinstance(name, int | np.integer) else (row, f"{name}: {why}")
-    top = [(classes[k], float(np.exp(rows.log_p[i, k]))) for k in rows.ranking[i, :TOP]]
-    total, aleatoric, epistemic = (float(part[i]) for part in rows.entropy)
-    return UncertainRow(row, classes[rows.y[i]], top, total, aleatoric, epistemic, why)
 
 
 def _percent(p: float) -> str:

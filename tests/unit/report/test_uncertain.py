@@ -5,7 +5,7 @@ import pytest
 
 from cavity.gp.probabilities import Uncertainty
 from cavity.report import uncertain as module
-from cavity.report.uncertain import MAX_LISTED, Candidates, choose_candidates, uncertain_rows
+from cavity.report.uncertain import MAX_LISTED, choose_candidates, uncertain_rows
 
 CLASSES = ["ash", "birch", "cedar"]
 P = np.array([
@@ -21,13 +21,15 @@ ALEATORIC = np.array([0.0, 0.0, 0.05, 0.6, 0.05, 0.1])
 EPISTEMIC = np.array([0.0, 0.0, 1.04, 0.1, 0.1, 0.6])
 
 
-def candidates(which=slice(None)):
+def review(which=slice(None), index=None, p=P, names=None):
+    """What is said of these rows."""
     entropy = Uncertainty(*(part[which] for part in (ALEATORIC + EPISTEMIC, ALEATORIC, EPISTEMIC)))
-    return Candidates(100 + np.arange(6)[which], Y[which], np.log(P[which]), entropy)
+    index = 100 + np.arange(6)[which] if index is None else index
+    return uncertain_rows(index, Y[which], np.log(p[which]), entropy, CLASSES, names)
 
 
 def test_every_kind_is_named_and_no_row_twice():
-    found = {row.row: row for row in uncertain_rows(candidates(), CLASSES)}
+    found = {row.row: row for row in review()}
     assert {place: row.why for place, row in found.items()} == {
         101: "confident but wrong: 98 % for ash, labeled birch; check the label",
         102: "unlike the training rows: collect and label similar rows",
@@ -43,8 +45,7 @@ def test_every_kind_is_named_and_no_row_twice():
 
 
 def test_kinds_come_in_turn_and_twenty_rows_are_enough():
-    many = candidates(np.tile(np.arange(6), 30))
-    found = uncertain_rows(many._replace(row_index=np.arange(180)), CLASSES)
+    found = review(np.tile(np.arange(6), 30), index=np.arange(180))
     assert len(found) == MAX_LISTED
     assert len({row.row for row in found}) == MAX_LISTED
     assert len({row.why for row in found[:4]}) == 4
@@ -52,20 +53,20 @@ def test_kinds_come_in_turn_and_twenty_rows_are_enough():
 
 
 def test_rows_that_are_sure_and_right_are_no_one_s_business():
-    assert uncertain_rows(candidates([0, 0, 0]), CLASSES) == []
+    assert review([0, 0, 0]) == []
 
 
 def test_whole_numbers_stand_for_rows_and_other_names_go_before_the_reason():
-    (by_number,) = uncertain_rows(candidates([1])._replace(row_index=np.array([2])), CLASSES, [7, 8, 9])
+    (by_number,) = review([1], index=np.array([2]), names=[7, 8, 9])
     assert by_number.row == 9
-    (by_name,) = uncertain_rows(candidates([1])._replace(row_index=np.array([2])), CLASSES, ["u", "v", "w"])
+    (by_name,) = review([1], index=np.array([2]), names=["u", "v", "w"])
     assert by_name.row == 2
     assert by_name.why.startswith("w: confident but wrong")
 
 
 def test_a_confidence_short_of_one_is_not_written_as_one():
-    rows = candidates([1])._replace(log_p=np.log([[1 - 1e-9, 1e-9, 1e-20]]))
-    assert "over 99.9 % for ash" in uncertain_rows(rows, CLASSES)[0].why
+    sure = np.tile([1 - 1e-9, 1e-9, 1e-20], (6, 1))
+    assert "over 99.9 % for ash" in review([1], p=sure)[0].why
 
 
 def test_few_rows_are_all_taken_apart():
