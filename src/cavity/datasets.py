@@ -13,6 +13,7 @@ import io
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sklearn.datasets
@@ -22,7 +23,6 @@ from cavity.files.atomic import atomic_write
 __all__ = ["NAMES", "Dataset", "load", "make_waveform"]
 
 Split = tuple[np.ndarray, np.ndarray]
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +141,22 @@ def load(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
     if name not in NAMES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, got name={name!r}")
     given = folder or os.environ.get("CAVITY_DATA")
-    home = Path(given) if given else _user_cache()
+    home = Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cavity")
+    license, citation = (_PAPER[name].license, _PAPER[name].citation) if name in _PAPER else (_CC, _BUNDLED[name])
     if name in _PAPER and (home / _PAPER[name].file).is_file():
-        return _from_folder(name, home)
-    if name in _BUNDLED:
-        return _from_sklearn(name)
-    if _PAPER[name].openml is None:
+        found = _from_folder(name, home)
+    elif name in _BUNDLED:
+        data = getattr(sklearn.datasets, f"load_{name}")()
+        found = {"X": data.data, "y": data.target, "feature_names": data.feature_names}
+        found["class_names"] = data.target_names
+    elif _PAPER[name].openml is None:
         raise FileNotFoundError(_advice(name, home))
-    if given:
+    elif given:
         raise FileNotFoundError(f"{_advice(name, home)} If neither is set, it is downloaded from OpenML.")
-    return _from_openml(name, home)
+    else:
+        found = _from_openml(name, home)
+    names = {key: tuple(map(str, found[key])) for key in ("feature_names", "class_names")}
+    return Dataset(name, **found | names, license=license, citation=citation)
 
 
 def make_waveform(
@@ -179,52 +185,28 @@ def make_waveform(
     return blend + rng.standard_normal(blend.shape), y
 
 
-def _from_sklearn(name: str) -> Dataset:
-    data = getattr(sklearn.datasets, f"load_{name}")()
-    features, classes = map(str, data.feature_names), map(str, data.target_names)
-    return Dataset(name, data.data, data.target, tuple(features), tuple(classes), _CC, _BUNDLED[name])
-
-
-def _from_folder(name: str, home: Path) -> Dataset:
-    path = home / _PAPER[name].file
-    content = _read(path, _SHA256[path.name])
+def _from_folder(name: str, home: Path) -> dict[str, Any]:
+    path, splits = home / _PAPER[name].file, home / "uci_splits.npz"
     if name == "airline":
-        return _dataset(name, _airline(content))
+        import pyarrow.parquet  # slow to import
+
+        content = io.BytesIO(_read(path, _SHA256[path.name]))
+        table = pyarrow.parquet.read_table(content, columns=[*_AIRLINE, "label"])
+        X = np.column_stack([table[column].to_numpy().astype(np.float64) for column in _AIRLINE])
+        y = table["label"].to_numpy().astype(np.int64)
+        return {"X": X, "y": y, "feature_names": _AIRLINE, "class_names": ["on time", "late", "early"]}
+    found: dict[str, Any] = _read_npz(path, _SHA256[path.name])
     if name == "mnist":
-        return _dataset(name, _mnist(_arrays(content)), ((np.arange(60000), np.arange(60000, 70000)),))
-    return _dataset(name, _arrays(content), _splits(name, home / "uci_splits.npz"))
+        X, y = (np.concatenate([found[f"{part}_train"], found[f"{part}_test"]]) for part in "Xy")
+        names = {"feature_names": [f"pixel{i}" for i in range(784)], "class_names": range(10)}
+        return {"X": X, "y": y, "splits": ((np.arange(60000), np.arange(60000, 70000)),)} | names
+    if splits.is_file():
+        rows, key = _read_npz(splits, _SHA256[splits.name]), name.removesuffix("_f0_f9")  # of the same rows
+        found["splits"] = tuple(zip(rows[f"{key}_train"], rows[f"{key}_test"], strict=True))
+    return found
 
 
-def _splits(name: str, path: Path) -> tuple[Split, ...]:
-    if not path.is_file():
-        return ()
-    arrays = _arrays(_read(path, _SHA256[path.name]))
-    name = "vowel" if name == "vowel_f0_f9" else name  # the same rows in the same order
-    return tuple(zip(arrays[f"{name}_train"], arrays[f"{name}_test"], strict=True))
-
-
-def _mnist(arrays: Arrays) -> Arrays:
-    return {
-        "X": np.concatenate([arrays["X_train"], arrays["X_test"]]),
-        "y": np.concatenate([arrays["y_train"], arrays["y_test"]]),
-        "feature_names": np.array([f"pixel{i}" for i in range(784)]),
-        "class_names": np.array([str(i) for i in range(10)]),
-    }
-
-
-def _airline(content: bytes) -> Arrays:
-    import pyarrow.parquet  # slow to import
-
-    table = pyarrow.parquet.read_table(io.BytesIO(content), columns=[*_AIRLINE, "label"])
-    return {
-        "X": np.column_stack([table[column].to_numpy().astype(np.float64) for column in _AIRLINE]),
-        "y": table["label"].to_numpy().astype(np.int64),
-        "feature_names": np.array(_AIRLINE),
-        "class_names": np.array(["on time", "late", "early"]),
-    }
-
-
-def _from_openml(name: str, home: Path) -> Dataset:
+def _from_openml(name: str, home: Path) -> dict[str, Any]:
     path = home / f"{name}_openml.npz"
     checksum = path.with_suffix(".npz.sha256")
     if not path.is_file():
@@ -236,10 +218,10 @@ def _from_openml(name: str, home: Path) -> Dataset:
             temporary.write_text(hashlib.sha256(content).hexdigest())
         with atomic_write(path) as temporary:
             temporary.write_bytes(content)
-    return _dataset(name, _arrays(_read(path, checksum.read_text())))
+    return _read_npz(path, checksum.read_text())
 
 
-def _fetch(name: str, home: Path) -> Arrays:
+def _fetch(name: str, home: Path) -> dict[str, np.ndarray]:
     entry = _PAPER[name]
     try:
         data = sklearn.datasets.fetch_openml(data_id=entry.openml, as_frame=False, parser="liac-arff", cache=False)
@@ -260,26 +242,13 @@ def _fetch(name: str, home: Path) -> Arrays:
     return {"X": X, "y": y, "feature_names": np.array(features), "class_names": classes}
 
 
-def _dataset(name: str, arrays: Arrays, splits: tuple[Split, ...] = ()) -> Dataset:
-    features, classes = arrays["feature_names"].tolist(), arrays["class_names"].tolist()
-    entry = _PAPER[name]
-    return Dataset(
-        name, arrays["X"], arrays["y"], tuple(features), tuple(classes), entry.license, entry.citation, splits
-    )
-
-
 def _advice(name: str, home: Path) -> str:
-    entry = _PAPER[name]
     remedy = "Set CAVITY_DATA, or pass folder=, to a folder that contains it."
-    return f"{entry.file} is not in {home}. {remedy} {entry.hint}".rstrip()
+    return f"{_PAPER[name].file} is not in {home}. {remedy} {_PAPER[name].hint}".rstrip()
 
 
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cavity"
-
-
-def _arrays(content: bytes) -> Arrays:
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+def _read_npz(path: Path, expected: str) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(_read(path, expected)), allow_pickle=False) as archive:
         return dict(archive)
 
 

@@ -86,24 +86,23 @@ class Graph:
         """Return an `onnx.ModelProto` with these inputs and outputs (see `tensor_info`)."""
         helper = self._onnx.helper
         graph = helper.make_graph(self._nodes, "cavity", inputs, outputs, list(self._constants.values()))
-        opset = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
     def _new_name(self) -> str:
         self._count += 1
         return f"v{self._count}"
 
 
-def _unary(kind: str) -> Callable[[Value], Value]:
-    return lambda self: self.graph.op(kind, self)
-
-
-def _binary(kind: str) -> Callable[[Value, Value | ArrayLike], Value]:
-    return lambda self, other: self.graph.op(kind, self, other)
+def _method(kind: str) -> Callable[..., Value]:
+    return lambda self, *others: self.graph.op(kind, self, *others)
 
 
 def _reflected(kind: str) -> Callable[[Value, ArrayLike], Value]:
     return lambda self, other: self.graph.op(kind, other, self)
+
+
+def _reduction(kind: str) -> Callable[..., Value]:
+    return lambda self, *axes, keepdims=False: self.graph.op(kind, self, axes=axes, keepdims=int(keepdims))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,36 +113,22 @@ class Value:
     name: str
 
     __array_ufunc__ = None  # so that NumPy calls our __rmatmul__ for `array @ value`
-    __add__, __radd__ = _binary("Add"), _reflected("Add")
-    __sub__, __rsub__ = _binary("Sub"), _reflected("Sub")
-    __mul__, __rmul__ = _binary("Mul"), _reflected("Mul")
-    __truediv__, __rtruediv__ = _binary("Div"), _reflected("Div")
-    __matmul__, __rmatmul__ = _binary("MatMul"), _reflected("MatMul")
-    __lt__, __le__ = _binary("Less"), _binary("LessOrEqual")
-    maximum, minimum = _binary("Max"), _binary("Min")
-    exp, log, sqrt, abs, is_nan = _unary("Exp"), _unary("Log"), _unary("Sqrt"), _unary("Abs"), _unary("IsNaN")
+    __add__, __radd__ = _method("Add"), _reflected("Add")
+    __sub__, __rsub__ = _method("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _method("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _method("Div"), _reflected("Div")
+    __matmul__, __rmatmul__ = _method("MatMul"), _reflected("MatMul")
+    __lt__, __le__ = _method("Less"), _method("LessOrEqual")
+    maximum, minimum, clip = _method("Max"), _method("Min"), _method("Clip")
+    exp, log, sqrt, abs, is_nan = map(_method, ("Exp", "Log", "Sqrt", "Abs", "IsNaN"))
+    where = _method("Where")  # condition.where(x, y)
+    max, min, sum_of_squares = map(_reduction, ("ReduceMax", "ReduceMin", "ReduceSumSquare"))
 
     def square(self) -> Value:
         return self * self
 
-    def clip(self, low: float, high: float) -> Value:
-        return self.graph.op("Clip", self, low, high)
-
-    def where(self, x: Value | ArrayLike, y: Value | ArrayLike) -> Value:
-        """`x` where this boolean value is true, else `y`."""
-        return self.graph.op("Where", self, x, y)
-
     def sum(self, axis: int, keepdims: bool = False) -> Value:
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
-
-    def max(self, *axes: int, keepdims: bool = False) -> Value:
-        return self.graph.op("ReduceMax", self, axes=axes, keepdims=int(keepdims))
-
-    def min(self, axis: int, keepdims: bool = False) -> Value:
-        return self.graph.op("ReduceMin", self, axes=[axis], keepdims=int(keepdims))
-
-    def sum_of_squares(self, axis: int) -> Value:
-        return self.graph.op("ReduceSumSquare", self, axes=[axis], keepdims=0)
 
     def prod(self, axis: int, length: int) -> Value:
         """The product along an axis of this length, by halving: not every runtime has ReduceProd for float64."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from os import PathLike
@@ -32,6 +32,7 @@ BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points (or nodes) of a blo
 TYPICAL_NODES = 40
 DTYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
 MAX_FILE_SIZE = 2**31  # bytes, the limit of protobuf
+EXPORTED: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, Linear, Constant)  # and Sum and Product
 
 
 def to_onnx(
@@ -167,22 +168,16 @@ def _quantile(scaler: Quantile, X: Value) -> Value:
     x, knots = X * 0.5, [0.5 * knots for knots in scaler.knots]
     first, last = (np.array([row[end] for row in knots]) for end in (0, -1))
     outside = (x - first).minimum(0.0) + (x - last).maximum(0.0)
-    index = _last_knot_below(x, _table(knots, np.inf))
+    padded = _table(knots, np.inf)
+    flat, step = x.graph.constant(padded.ravel()), padded.shape[1] // 2
+    index = x.graph.op("Expand", np.arange(len(padded)) * padded.shape[1], x.graph.op("Shape", x))
+    while step:  # a binary search for the last knot below x
+        ahead = index + step
+        index, step = (flat.take(ahead) <= x).where(ahead, index), step // 2
     widths, rises = (_table([np.diff(row, append=row[-1]) for row in rows], 0.0) for rows in (knots, scaler.levels))
     tables = (_table(knots, 0.0), np.where(widths > 0.0, widths, 1.0), _table(scaler.levels, 0.0), rises)
     knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
     return level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
-
-
-def _last_knot_below(x: Value, knots: Array) -> Value:
-    """The index into the flattened table of the last knot below x, or of the first knot, by binary search."""
-    flat, step = x.graph.constant(knots.ravel()), knots.shape[1] // 2
-    index = x.graph.op("Expand", np.arange(len(knots)) * knots.shape[1], x.graph.op("Shape", x))
-    while step:
-        ahead = index + step
-        index = (flat.take(ahead) <= x).where(ahead, index)
-        step //= 2
-    return index
 
 
 def _table(rows: Sequence[Array], fill: float) -> Array:
@@ -207,14 +202,10 @@ class KernelInputs:
         return self.X.T
 
     @cached_property
-    def center(self) -> Array:
-        """The mean of Z. Squared distances are differences of squares, which are inaccurate far from the origin."""
-        return self.Z.mean((0, 1))
-
-    @cached_property
-    def centered(self) -> Value:
-        """The transpose of X minus the center, (D, N)."""
-        return self.columns - self.center[:, None]
+    def centered(self) -> tuple[Value, Array]:
+        """The columns and Z minus the mean of Z: differences of squares are inaccurate far from the origin."""
+        center = self.Z.mean((0, 1))
+        return self.columns - center[:, None], self.Z - center
 
     @cached_property
     def zeros(self) -> Value:
@@ -232,9 +223,8 @@ def covariance(kernel: Kernel, params: Params, inputs: KernelInputs) -> tuple[Va
         parts = [covariance(part, own, inputs) for part, own in kernel._split(params)]  # type: ignore[attr-defined]
         combine = Value.__add__ if kind is Sum else Value.__mul__
         return reduce(combine, [cross for cross, _ in parts]), reduce(combine, [diag for _, diag in parts])
-    exported: list[type[Kernel]] = [*STATIONARY, Linear, Constant]
-    if kind not in exported:
-        names = ", ".join(other.__name__ for other in exported)
+    if kind not in EXPORTED:
+        names = ", ".join(other.__name__ for other in EXPORTED)
         raise TypeError(f"kernel must be {names}, or a sum or product of them to be exported, got {kernel!r}")
     log_variance = _array(params["log_variance"])
     variance = np.exp(log_variance)
@@ -246,52 +236,32 @@ def covariance(kernel: Kernel, params: Params, inputs: KernelInputs) -> tuple[Va
         precision = np.exp(log_variance[:, None] - 2.0 * log_lengthscale)
         cross = _inner_products(inputs.Z * precision[:, None, :], inputs.columns)
         return cross, precision @ inputs.columns.square()
-    r2 = _squared_distances(np.exp(-2.0 * log_lengthscale), inputs)
-    return STATIONARY[kind](r2, log_variance[:, None, None]), variance[:, None] + inputs.zeros
+    cross = _stationary(kind, log_variance[:, None, None], np.exp(-2.0 * log_lengthscale), inputs)
+    return cross, variance[:, None] + inputs.zeros
 
 
-def _squared_distances(precision: Array, inputs: KernelInputs) -> Value:
-    """r² = Σ_d (z_d − x_d)²/ℓ_d² with a single matrix product, (C, M, N)."""
-    Z = inputs.Z - inputs.center
+def _stationary(kind: type[Kernel], log_variance: Array, precision: Array, inputs: KernelInputs) -> Value:
+    """variance · correlation(r²) with r² = Σ_d (z_d − x_d)²/ℓ_d² from a single matrix product, (C, M, N).
+
+    The variance is in the exponent, where it stays float64: onnxruntime fuses a number that multiplies a matrix before
+    or after a matrix product into the product, as float32. For the same reason no k(x, x) is a constant of the graph.
+    """
+    columns, Z = inputs.centered
     scaled = Z * precision[:, None, :]
-    row_norms = precision @ inputs.centered.square()
-    r2 = _inner_products(-2.0 * scaled, inputs.centered) + (Z * scaled).sum(-1)[..., None] + row_norms.unsqueeze(1)
-    return r2.maximum(0.0)
+    row_norms = precision @ columns.square()
+    r2 = _inner_products(-2.0 * scaled, columns) + (Z * scaled).sum(-1)[..., None] + row_norms.unsqueeze(1)
+    r2 = r2.maximum(0.0)
+    if kind is RBF:
+        return (r2 * -0.5 + log_variance).exp()
+    if kind is Matern12:
+        return (log_variance - r2.sqrt()).exp()
+    r2 = r2 * (3.0 if kind is Matern32 else 5.0)
+    r = r2.sqrt()
+    polynomial = r + 1.0 if kind is Matern32 else r + r2 * (1.0 / 3.0) + 1.0
+    return polynomial * (log_variance - r).exp()
 
 
 def _inner_products(Z: Array, columns: Value) -> Value:
     """zᵀx for every pair with one matrix product for all classes, (C, M, N)."""
     C, M, D = Z.shape
     return (Z.reshape(C * M, D) @ columns).reshape(C, M, -1)
-
-
-# variance · shape(r²). The variance is in the exponent, where it stays float64: onnxruntime fuses a number that
-# multiplies a matrix before or after a matrix product into the product, as float32. For the same reason no k(x, x) is a
-# constant of the graph.
-
-
-def _rbf(r2: Value, log_variance: Array) -> Value:
-    return (r2 * -0.5 + log_variance).exp()
-
-
-def _matern12(r2: Value, log_variance: Array) -> Value:
-    return (log_variance - r2.sqrt()).exp()
-
-
-def _matern32(r2: Value, log_variance: Array) -> Value:
-    r = (r2 * 3.0).sqrt()
-    return (r + 1.0) * (log_variance - r).exp()
-
-
-def _matern52(r2: Value, log_variance: Array) -> Value:
-    r2 = r2 * 5.0
-    r = r2.sqrt()
-    return (r + r2 * (1.0 / 3.0) + 1.0) * (log_variance - r).exp()
-
-
-STATIONARY: dict[type[Kernel], Callable[[Value, Array], Value]] = {
-    RBF: _rbf,
-    Matern12: _matern12,
-    Matern32: _matern32,
-    Matern52: _matern52,
-}

@@ -32,8 +32,25 @@ FARTHEST = 1e120  # in widths of the narrowest integrand: its square is finite, 
 
 
 def largest_probabilities(mean: Value, var: Value, n_classes: int) -> Value:
-    """P(f_k is the largest), (C, N), of independent f_k ~ N(mean_k, var_k), each (C, N)."""
-    p = _two_classes(mean, var) if n_classes == 2 else _many_classes(mean, var.sqrt(), n_classes)
+    """P(f_k is the largest), (C, N), of independent f_k ~ N(mean_k, var_k), each (C, N).
+
+    Σ_nodes weight · F(f) · r_k(f)/σ_k with r = φ/Φ, on nodes that all classes share.
+    """
+    if n_classes == 2:
+        difference = mean.slice(0, 1, 0) - mean.slice(1, 2, 0)
+        both = normal(_clip(difference / var.sum(0, keepdims=True).sqrt()))
+        p = mean.graph.op("Concat", both.cdf, both.upper_tail, axis=0)
+    else:
+        # Subtract the mean of the class with the highest lower end: f is accurate near it.
+        sd = var.sqrt()
+        lower = mean - sd * WINDOW
+        pivot = mean.graph.op("Equal", np.arange(n_classes)[:, None], lower.argmax(0, keepdims=True))
+        mean = mean - pivot.where(mean, 0.0).sum(0, keepdims=True)
+        f, weight, active = _nodes(mean, sd, _start(mean, sd))
+        at = normal(_clip((f - mean) / sd))
+        mass = weight * at.cdf.prod(1, n_classes)  # (K, 1, N)
+        p = (at.bell / at.cdf * mass).sum(0) / (sd * SQRT_2PI)
+        p = active.where(p, 0.0)
     return p / p.sum(0, keepdims=True)
 
 
@@ -48,20 +65,15 @@ class Normal(NamedTuple):
 def normal(z: Value) -> Normal:
     """The standard normal distribution at points from -37 to 37. All values are at least 1e-299."""
     bell = (z * z * -0.5).exp()
-    tail, is_negative = bell * _mills(z.abs()), z < 0.0
-    rest = 1.0 - tail
-    return Normal(bell, is_negative.where(tail, rest), is_negative.where(rest, tail))
-
-
-def _mills(x: Value) -> Value:
-    """m(x)/√(2π) for x ≥ 0."""
-    inverse = 1.0 / (x + MILLS_CENTER)
+    inverse = 1.0 / (z.abs() + MILLS_CENTER)
     t = 1.0 - inverse * (2.0 * MILLS_CENTER)
     highest, *others = (_mills_coefficients() / SQRT_2PI)[::-1]
     total = t * highest + others[0]
     for coefficient in others[1:]:
         total = total * t + coefficient
-    return total * inverse
+    tail, is_negative = bell * (total * inverse), z < 0.0
+    rest = 1.0 - tail
+    return Normal(bell, is_negative.where(tail, rest), is_negative.where(rest, tail))
 
 
 def _mills_coefficients() -> Array:
@@ -72,25 +84,6 @@ def _mills_coefficients() -> Array:
         return (x + MILLS_CENTER) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
 
     return np.asarray(Chebyshev.interpolate(scaled, MILLS_DEGREE).convert(kind=Polynomial).coef)
-
-
-def _two_classes(mean: Value, var: Value) -> Value:
-    difference = mean.slice(0, 1, 0) - mean.slice(1, 2, 0)
-    both = normal(_clip(difference / var.sum(0, keepdims=True).sqrt()))
-    return mean.graph.op("Concat", both.cdf, both.upper_tail, axis=0)
-
-
-def _many_classes(mean: Value, sd: Value, n_classes: int) -> Value:
-    """Σ_nodes weight · F(f) · r_k(f)/σ_k with r = φ/Φ. All classes share the nodes."""
-    # Subtract the mean of the class with the highest lower end: f is accurate near it.
-    lower = mean - sd * WINDOW
-    pivot = mean.graph.op("Equal", np.arange(n_classes)[:, None], lower.argmax(0, keepdims=True))
-    mean = mean - pivot.where(mean, 0.0).sum(0, keepdims=True)
-    f, weight, active = _nodes(mean, sd, _start(mean, sd))
-    at = normal(_clip((f - mean) / sd))
-    mass = weight * at.cdf.prod(1, n_classes)  # (K, 1, N)
-    p = (at.bell / at.cdf * mass).sum(0) / (sd * SQRT_2PI)
-    return active.where(p, 0.0)
 
 
 def _start(mean: Value, sd: Value) -> Value:
@@ -112,8 +105,13 @@ def _nodes(mean: Value, sd: Value, start: Value) -> tuple[Value, Value, Value]:
     The row that needs the most nodes sets their number.
     """
     z = (start - mean) / sd
-    active = z < WINDOW
-    spacing = _spacing(_clip(z), sd, active)
+    active, z = z < WINDOW, _clip(z)
+    unit = active.where(sd, np.inf).min(0, keepdims=True)  # the smallest σ of the active classes
+    at = normal(z)
+    hazard = at.bell / (at.cdf * SQRT_2PI)
+    ratio = (unit / sd).minimum(1.0)
+    curvature = (hazard * (hazard + z) * ratio * ratio).sum(0, keepdims=True) + 1.0
+    spacing = unit * STEP / curvature.sqrt()
     reach = (((mean + sd * WINDOW).max(0, keepdims=True) - start) / (spacing * GROWTH)).clip(0.0, FARTHEST)
     stop = (reach + (reach * reach + 1.0).sqrt()).log() * GROWTH  # GROWTH · asinh(reach)
     count = (stop.max(0, 1) + 2.0).cast("INT64")
@@ -124,16 +122,6 @@ def _nodes(mean: Value, sd: Value, start: Value) -> tuple[Value, Value, Value]:
     width = spacing * stop / steps
     f, weight = start + spacing * (0.5 * GROWTH) * (rise - fall), width * (rise + fall) * 0.5
     return f, weight, active
-
-
-def _spacing(z: Value, sd: Value, active: Value) -> Value:
-    """A fraction of the smallest σ of the active classes, (1, N); smaller where the integrand is more curved."""
-    unit = active.where(sd, np.inf).min(0, keepdims=True)
-    at = normal(z)
-    hazard = at.bell / (at.cdf * SQRT_2PI)
-    ratio = (unit / sd).minimum(1.0)
-    curvature = (hazard * (hazard + z) * ratio * ratio).sum(0, keepdims=True) + 1.0
-    return unit * STEP / curvature.sqrt()
 
 
 def _clip(z: Value) -> Value:

@@ -71,11 +71,10 @@ def parse_json(text: str) -> Any:
     """
     if sum(map(text.count, "[{,")) > MAX_ITEMS:
         raise ValueError(f"the JSON has more than {MAX_ITEMS} items")
-    integer, real = partial(_parse_number, int), partial(_parse_number, float)
+    real = partial(_parse_number, float)
+    hooks = {"parse_int": partial(_parse_number, int), "parse_float": real, "parse_constant": real}
     try:
-        value = json.loads(
-            text, parse_int=integer, parse_float=real, parse_constant=real, object_pairs_hook=_parse_dict
-        )
+        value = json.loads(text, object_pairs_hook=_parse_dict, **hooks)
         if _depth(value) <= MAX_DEPTH:
             return value
     except json.JSONDecodeError as error:
@@ -108,8 +107,15 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor] | None = None) -> A
     if isinstance(value, list | tuple):
         items = [encode(item, f"{name}.{i}", tensors) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {"$tuple": items}
+    if isinstance(value, dict) and all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return {str(key): encode(item, f"{name}.{key}", tensors) for key, item in value.items()}
     if isinstance(value, dict):
-        return _encode_dict(value, name, tensors)
+        keys = [encode(key, f"{name}: a key") for key in value]
+        for key, encoded in zip(value, keys, strict=True):
+            if isinstance(encoded, dict | list):
+                raise TypeError(_unsupported(key, f"{name}: a key", "use numbers and strings as keys"))
+        items = [encode(item, f"{name}.{i}", tensors) for i, item in enumerate(value.values())]
+        return {"$dict": [list(pair) for pair in zip(keys, items, strict=True)]}
     if isinstance(value, Kernel):
         return _encode_kernel(value, name, tensors)
     if not hasattr(value, "__array__"):
@@ -144,7 +150,14 @@ def decode(value: Any, name: str, arrays: Arrays) -> Any:
         case {"$tuple": list() as items}:
             return tuple(decode(items, name, arrays))
         case {"$dict": list() as pairs}:
-            return _decode_dict(pairs, name, arrays)
+            if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+                raise ValueError(f"{name} is not a list of pairs")
+            if any(isinstance(key, dict | list) for key, _ in pairs):
+                raise ValueError(f"{name} has a key that is neither a number nor a string")
+            found = {key: decode(item, f"{name}.{i}", arrays) for i, (key, item) in enumerate(pairs)}
+            if len(found) < len(pairs):
+                raise ValueError(f"{name} has a duplicate key")
+            return found
         case {"$float": "inf" | "-inf" | "nan" as text}:
             return float(text)
         case {"$array": str() as key} if key == name:
@@ -193,29 +206,6 @@ def decode_labels(value: Any) -> NDArray[Any]:
     if labels.tolist() != values or not all(a < b for a, b in pairwise(values)):
         raise ValueError(f"classes must be sorted and distinct, and {code} must store them exactly")
     return labels
-
-
-def _encode_dict(value: dict[Any, Any], name: str, tensors: dict[str, Tensor] | None) -> Any:
-    if all(isinstance(key, str) and not key.startswith("$") for key in value):
-        return {str(key): encode(item, f"{name}.{key}", tensors) for key, item in value.items()}
-    pairs = []
-    for i, (key, item) in enumerate(value.items()):
-        encoded = encode(key, f"{name}: a key")
-        if isinstance(encoded, dict | list):
-            raise TypeError(_unsupported(key, f"{name}: a key", "use numbers and strings as keys"))
-        pairs.append([encoded, encode(item, f"{name}.{i}", tensors)])
-    return {"$dict": pairs}
-
-
-def _decode_dict(pairs: list[Any], name: str, arrays: Arrays) -> dict[Any, Any]:
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise ValueError(f"{name} is not a list of pairs")
-    if any(isinstance(key, dict | list) for key, _ in pairs):
-        raise ValueError(f"{name} has a key that is neither a number nor a string")
-    found = {key: decode(item, f"{name}.{i}", arrays) for i, (key, item) in enumerate(pairs)}
-    if len(found) < len(pairs):
-        raise ValueError(f"{name} has a duplicate key")
-    return found
 
 
 def _encode_kernel(kernel: Any, name: str, tensors: dict[str, Tensor] | None) -> Any:

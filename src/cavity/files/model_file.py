@@ -40,9 +40,7 @@ RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
-METHODS = ("ep", "sep", "gfitc", "vi")
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
-SCALERS = ("standard", "quantile", "unscaled")
 USE_SAVED = "Use a file that GPClassifier.save wrote"
 
 
@@ -103,7 +101,7 @@ def write(path: str | os.PathLike[str], model: SavedModel) -> None:
     is_int = isinstance(seed, Integral) and not isinstance(seed, bool)
     omitted = {"checkpoint": None, "random_state": seed if is_int else None}
     params = model.params | {name: value for name, value in omitted.items() if name in model.params}
-    record, tensors = pack(replace(model, params=params, history=_thin(model.history)))
+    record, tensors = pack(replace(model, params=params, history=_thinned(model.history)))
     tensors, target = tensor_file.separate(tensors), Path(os.path.realpath(path))
     with _explain_errors(path, "written"):
         text = json.dumps(record, allow_nan=False)
@@ -126,24 +124,34 @@ def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> 
     Raises:
         ModelFileError: the file is not a valid model file.
     """
-    with _open(path) as (file, metadata, record, header):
-        size, free = os.fstat(file.fileno()).st_size, available_bytes(torch.device("cpu"))
-        if free is not None and size > free:
-            raise _NotAModel(f"it needs {size} bytes of memory, and only {free} bytes are available. Free some memory")
-        tensors = tensor_file.read_tensors(file, header)
+    with _explain_errors(path, "read"):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):  # opening a pipe would wait forever
+            raise _NotAModel(f"it is a {'folder' if stat.S_ISDIR(mode) else 'device'}. {USE_SAVED}")
+        with open(path, "rb") as file:
+            metadata, record, header = _read_header(file)
+            size, free = os.fstat(file.fileno()).st_size, available_bytes(torch.device("cpu"))
+            if free is not None and size > free:
+                reason = f"it needs {size} bytes of memory, and only {free} bytes are available"
+                raise _NotAModel(f"{reason}. Free some memory")
+            tensors = tensor_file.read_tensors(file, header)
         if metadata[DIGEST] != tensor_file.digest(metadata[RECORD], tensors):
             raise ValueError("its checksum is wrong")
         model = unpack(record, tensors)
     if known is not None and (unknown := sorted(set(model.params) - set(known))):
-        warnings.warn(f"{os.fspath(path)} has settings that this version of cavity does not know. They do not affect "
-                      f"predictions and are ignored: {', '.join(unknown)[:200]}", stacklevel=3)  # fmt: skip
+        reason = (
+            "has settings that this version of cavity does not know. They do not affect predictions and are ignored"
+        )
+        warnings.warn(f"{os.fspath(path)} {reason}: {', '.join(unknown)[:200]}", stacklevel=3)
         model = replace(model, params={name: value for name, value in model.params.items() if name in known})
     return model
 
 
 def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     """Return the record and the tensors of a model. Raises TypeError for a value that they cannot hold."""
-    q, tensors = model.posterior.to(torch.device("cpu")), dict[str, torch.Tensor]()
+    q, scaler, tensors = model.posterior.to(torch.device("cpu")), model.scaler, dict[str, torch.Tensor]()
+    if not isinstance(scaler, Standard | Quantile | Unscaled):
+        raise TypeError(f"scaler={scaler!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
     factor = q.whitened.R_inverse
     by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
     record = {
@@ -158,43 +166,34 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
         "sharpness": float(q.sharpness),
         "epsilon": float(q.epsilon),
-        "scaler": type(model.scaler).__name__.lower(),
+        "scaler": type(scaler).__name__.lower(),
         "n_iter": int(model.n_iter),
         "params": encode(model.params, "params", tensors),
         "log_marginal_likelihood": encode(float(model.log_marginal_likelihood), "log_marginal_likelihood"),
-        "history": encode(model.history, "history"),
-        "training": encode(model.training, "training"),
-        "metrics": encode(model.metrics, "metrics"),
-    }
+    } | {name: encode(getattr(model, name), name) for name in ("history", "training", "metrics")}
     tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
     tensors |= {"R_inverse": factor.mT if by_columns else factor}
     tensors |= {KERNEL + name: value for name, value in q.prior.params.items()}
-    return record, tensors | _pack_scaler(model.scaler)
-
-
-def _pack_scaler(scaler: Scaler) -> Tensors:
-    if not isinstance(scaler, Standard | Quantile | Unscaled):
-        raise TypeError(f"scaler={scaler!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Quantile):
         arrays |= {"knots": np.concatenate(scaler.knots), "levels": np.concatenate(scaler.levels)}
         arrays |= {"counts": np.array([len(knots) for knots in scaler.knots], dtype=np.int64)}
-    return {f"scaler.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    tensors |= {f"scaler.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return record, tensors
 
 
-def _thin(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Keep the first record, the last, those with an event, and evenly spaced others; shorten long events."""
     if len(history) > MAX_HISTORY:
         events = [i for i, record in enumerate(history) if record.get("event") is not None]
         events = events if len(events) <= MAX_EVENTS else events[: MAX_EVENTS // 2] + events[-MAX_EVENTS // 2 :]
         evenly = np.linspace(0, len(history) - 1, MAX_HISTORY - len(events)).round().astype(int).tolist()
         history = [history[i] for i in sorted({*events, *evenly})]
-    return [{name: _shorten(value) for name, value in record.items()} for record in history]
-
-
-def _shorten(value: Any) -> Any:
-    return f"{value[: MAX_EVENT - 1]}…" if isinstance(value, str) and len(value) > MAX_EVENT else value
+    return [
+        {k: f"{v[: MAX_EVENT - 1]}…" if isinstance(v, str) and len(v) > MAX_EVENT else v for k, v in record.items()}
+        for record in history
+    ]
 
 
 # What each field of a record must be.
@@ -204,13 +203,13 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "classes": lambda v: isinstance(v, dict),
     "n_features": lambda v: type(v) is int and v >= 1,
     "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
-    "method": lambda v: isinstance(v, str) and v in METHODS,
+    "method": lambda v: v in ("ep", "sep", "gfitc", "vi"),
     "kernel": lambda v: isinstance(v, dict),
     "precision": lambda v: isinstance(v, str) and v in PRECISIONS,
     "by_columns": lambda v: isinstance(v, bool),
     "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
     "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
-    "scaler": lambda v: isinstance(v, str) and v in SCALERS,
+    "scaler": lambda v: v in ("standard", "quantile", "unscaled"),
     "n_iter": lambda v: type(v) is int and v >= 0,
     "params": lambda v: isinstance(v, dict) and not any(name.startswith("$") for name in v),
     "log_marginal_likelihood": lambda v: isinstance(v, float) or (isinstance(v, dict) and set(v) == {"$float"}),
@@ -270,12 +269,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
             low, high = (float(end) for end in torch.aminmax(x))
             if not (-bound <= low and high <= bound):
                 raise ValueError(f"{name} has NaN, infinity or a number beyond {bound:g}")
-    found |= {"posterior": _unpack_posterior(found, tensors), "scaler": _unpack_scaler(found["scaler"], tensors)}
-    return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
-
-
-def _unpack_posterior(record: dict[str, Any], tensors: Tensors) -> Posterior:
-    kernel, Z, factor = record["kernel"], tensors["Z"], tensors["R_inverse"]
+    kernel, Z, factor = found["kernel"], tensors["Z"], tensors["R_inverse"]
     params = {name.removeprefix(KERNEL): x for name, x in tensors.items() if name.startswith(KERNEL)}
     farthest = torch.maximum(Z.amax(1), -Z.amin(1))[:, None, :]
     if not bool((kernel.bind(params, farthest, Z.dtype).gram <= LARGEST_VARIANCE).all()):
@@ -283,9 +277,11 @@ def _unpack_posterior(record: dict[str, Any], tensors: Tensors) -> Posterior:
     for x in factor:  # lower triangular, or upper triangular in the VI of the paper
         if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):
             raise ValueError("R_inverse must be triangular with a positive diagonal")
-    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), PRECISIONS[record["precision"]])
-    whitened = Whitened(factor.mT if record["by_columns"] else factor, tensors["m"])
-    return Posterior(prior, whitened, record["epsilon"], record["sharpness"])
+    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), PRECISIONS[found["precision"]])
+    whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
+    found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"])
+    found["scaler"] = _unpack_scaler(found["scaler"], tensors)
+    return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 
 
 def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
@@ -307,23 +303,20 @@ def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
     return Quantile(standard, knots, levels)
 
 
-@contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, dict[str, str], dict[str, Any], Tensors]]:
-    """Open a model file: yield the file, its metadata, its record, and its tensors on the meta device."""
-    with _explain_errors(path, "read"):
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):  # opening a pipe would wait forever
-            raise _NotAModel(f"it is a {'folder' if stat.S_ISDIR(mode) else 'device'}. {USE_SAVED}")
-        with open(path, "rb") as file:
-            try:
-                metadata, header = tensor_file.read_header(file)
-            except ValueError as error:
-                reason = _other_type(file) or f"{error}; it is not a model file, or it is damaged"
-                raise _NotAModel(f"{reason}. {USE_SAVED}") from error
-            yield file, metadata, _read_record(metadata), header
-
-
-def _read_record(metadata: dict[str, str]) -> dict[str, Any]:
+def _read_header(file: BinaryIO) -> tuple[dict[str, str], dict[str, Any], Tensors]:
+    """Return the metadata of a model file, its record, and its tensors on the meta device."""
+    try:
+        metadata, header = tensor_file.read_header(file)
+    except ValueError as error:
+        file.seek(0)
+        start, reason = file.read(8), f"{error}; it is not a model file, or it is damaged"
+        if not start:
+            reason = "it is empty"
+        elif start[:1] == b"\x80" and start[1] in range(2, 6) and any(start[2:]):
+            reason = "it is a pickle, which can run any code and is never opened here"
+        elif start[:4] == b"PK\x03\x04":
+            reason = "it is a zip archive, as torch.save writes it"
+        raise _NotAModel(f"{reason}. {USE_SAVED}") from error
     if set(metadata) != {RECORD, DIGEST}:
         kind = "a training checkpoint" if "cavity" in metadata else "a safetensors file"
         raise _NotAModel(f"it is {kind}, not a cavity model. {USE_SAVED}")
@@ -332,19 +325,10 @@ def _read_record(metadata: dict[str, str]) -> dict[str, Any]:
     if type(number) is not int or number < 1:
         raise ValueError("its record has no format number")
     if number > FORMAT:
-        raise _NotAModel(f"it has format {number} of a newer cavity ({str(record.get('cavity'))[:20]}); this version "
-                         f"({__version__}) reads format {FORMAT}. Upgrade: pip install --upgrade cavity")  # fmt: skip
-    return record
-
-
-def _other_type(file: BinaryIO) -> str | None:
-    file.seek(0)
-    start = file.read(8)
-    if not start:
-        return "it is empty"
-    if start[:1] == b"\x80" and start[1] in range(2, 6) and any(start[2:]):
-        return "it is a pickle, which can run any code and is never opened here"
-    return "it is a zip archive, as torch.save writes it" if start[:4] == b"PK\x03\x04" else None
+        newer, remedy = str(record.get("cavity"))[:20], "Upgrade: pip install --upgrade cavity"
+        reads = f"this version ({__version__}) reads format {FORMAT}"
+        raise _NotAModel(f"it has format {number} of a newer cavity ({newer}); {reads}. {remedy}")
+    return metadata, record, header
 
 
 @contextmanager

@@ -58,9 +58,16 @@ def read_header(file: BinaryIO) -> tuple[dict[str, str], Tensors]:
     file.seek(8 + length)
     try:
         with safe_open(file.name, "numpy") as opened:  # checks that the tensors fill the rest of the file
-            return opened.metadata() or {}, {name: _meta(name, opened.get_slice(name)) for name in opened.offset_keys()}
+            metadata, entries = opened.metadata() or {}, {name: opened.get_slice(name) for name in opened.offset_keys()}
+            header = {name: (entry.get_dtype(), entry.get_shape()) for name, entry in entries.items()}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
+    for name, (dtype, shape) in header.items():
+        if dtype not in DTYPES:
+            raise ValueError(f"{name} has the unsupported dtype {dtype}")
+        if len(shape) > MAX_DIMS or math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
+            raise ValueError(f"{name} has an invalid shape")
+    return metadata, {n: torch.empty(shape, dtype=DTYPES[d], device="meta") for n, (d, shape) in header.items()}
 
 
 def read_tensors(file: BinaryIO, header: Tensors) -> Tensors:
@@ -101,15 +108,6 @@ def digest(text: str, tensors: Tensors) -> str:
 def is_full(error: Exception) -> bool:
     """Return whether a full disk caused the error. Safetensors gives the error number only in its message."""
     return getattr(error, "errno", None) in DISK_FULL or any(f"(os error {code})" in str(error) for code in DISK_FULL)
-
-
-def _meta(name: str, entry: Any) -> Tensor:
-    shape = entry.get_shape()
-    if entry.get_dtype() not in DTYPES:
-        raise ValueError(f"{name} has the unsupported dtype {entry.get_dtype()}")
-    if len(shape) > MAX_DIMS or math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
-        raise ValueError(f"{name} has an invalid shape")
-    return torch.empty(shape, dtype=DTYPES[entry.get_dtype()], device="meta")
 
 
 def _bytes(x: Tensor) -> Any:

@@ -83,6 +83,10 @@ class Kernel(ABC):
         """Fix parameters and inducing points; k(Z, X) is computed in `dtype`."""
         return _AutogradKernel(self, params, Z, dtype)
 
+    def bind_part(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
+        """Do the same for a part of a sum or product, where the order of operations may differ."""
+        return self.bind(params, Z, dtype)
+
     def cross(self, params: Params, Z: Float[Tensor, "#C M D"], X: Float[Tensor, "#C B D"]) -> Float[Tensor, "_ M B"]:
         """Return k(z, x) for every pair. Only the default `bind` calls it, and `gram` and `diag`."""
         raise NotImplementedError
@@ -197,7 +201,7 @@ class _Composite(Kernel):
         return type(self)(tuple(part.fitted(own) for part, own in self._split(params)))
 
     def bind(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
-        return _BoundComposite(self, [part.bind(own, Z, dtype) for part, own in self._split(params)])
+        return _BoundComposite(self, [part.bind_part(own, Z, dtype) for part, own in self._split(params)])
 
     def _split(self, params: Params) -> list[tuple[Kernel, Params]]:
         return [

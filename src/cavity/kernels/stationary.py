@@ -32,14 +32,19 @@ class Stationary(ScaledKernel):
     def bind(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
         return _BoundStationary(self, params, Z, dtype)
 
+    def bind_part(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
+        return _BoundStationary(self, params, Z, dtype, torch.exp(-params["log_lengthscale"]))
+
 
 class _BoundStationary(BoundKernel):
     """Blocks and gradients in closed form: of each block one product forward and one backward."""
 
-    def __init__(self, kernel: Stationary, params: Params, Z: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, kernel: Stationary, params: Params, Z: Tensor, dtype: torch.dtype, scale: Tensor | None = None
+    ) -> None:
         self._kernel, self._variance = kernel, torch.exp(params["log_variance"])
         self._precision = torch.exp(-2.0 * params["log_lengthscale"])
-        self._distances = SquaredDistances(Z, self._precision, dtype)
+        self._distances = SquaredDistances(Z, self._precision, dtype, scale)
         self._within = self._distances.within
         self.gram = self._covariance(self._within)
 

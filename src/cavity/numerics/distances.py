@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from cavity.numerics.limits import largest_to_square
 from cavity.numerics.linalg import sum_to
 
 
@@ -22,24 +23,36 @@ class SquaredDistances:
         Z: inducing points.
         precision: 1/ℓ² of every feature.
         dtype: of the products.
+        scale: 1/ℓ of every feature, to scale all points first. Slower: the first version did so for sums and products
+            of kernels, and predictions of their model files stay the same to the last bit.
 
     Attributes:
         within: r² of every pair of inducing points, exactly 0 on the diagonal; the caller may overwrite it.
     """
 
-    def __init__(self, Z: Float[Tensor, "_ M D"], precision: Float[Tensor, "_ D"], dtype: torch.dtype) -> None:
-        self._center = Z.mean((0, 1))
+    def __init__(
+        self,
+        Z: Float[Tensor, "_ M D"],
+        precision: Float[Tensor, "_ D"],
+        dtype: torch.dtype,
+        scale: Float[Tensor, "_ D"] | None = None,
+    ) -> None:
+        self._original_Z, self._scale, self._center = Z, scale, Z.mean((0, 1))
         self._precision, self._dtype, self._Z = precision, dtype, (Z - self._center).to(dtype)
         self._scaled: Tensor | None = None
-        product = torch.matmul(self._scaled_Z(), self._Z.mT)
-        self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
-        self.within: Float[Tensor, "_ M M"] = _difference(
-            product, self._squares[..., :, None], self._squares[..., None, :]
-        )
+        self.within: Float[Tensor, "_ M M"]
+        if scale is None:
+            product = torch.matmul(self._scaled_Z(), self._Z.mT)
+            self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
+            self.within = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
+        else:
+            self.within = self._scaled_first(scale, Z, Z.dtype)
         self.within.diagonal(dim1=-2, dim2=-1).zero_()
 
     def to(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
         """Return r² of every inducing point and every row."""
+        if self._scale is not None:
+            return self._scaled_first(self._scale, X, self._dtype)
         X = self._centered(X)
         squares = torch.matmul(self._precision, X.to(self._precision.dtype).square().mT).to(self._dtype)
         scaled = self._scaled_Z()
@@ -69,6 +82,14 @@ class SquaredDistances:
         if self._scaled is None:
             self._scaled = self._Z * (-2.0 * self._precision).to(self._dtype)[:, None, :]
         return self._scaled
+
+    def _scaled_first(self, scale: Tensor, X: Tensor, dtype: torch.dtype) -> Tensor:
+        largest = largest_to_square(dtype)
+        Z, X = ((x.to(dtype) * scale.to(dtype)[:, None, :]).clamp(-largest, largest) for x in (self._original_Z, X))
+        center = Z.mean(-2, keepdim=True)
+        Z, X = Z - center, X - center
+        squares = Z.square().sum(-1)[..., :, None] + X.square().sum(-1)[..., None, :]
+        return (squares - 2.0 * torch.matmul(Z, X.mT)).clamp_min(0.0)
 
     def _centered(self, X: Tensor) -> Tensor:
         return (X - self._center.to(X.dtype)).to(self._dtype)

@@ -29,17 +29,9 @@ def cholesky(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
     diagonal = L.diagonal(dim1=-2, dim2=-1)
     if is_recording(A):
         diagonal.masked_fill_(info[..., None] != 0, torch.nan)
-    elif info.any() or not math.isfinite(float(diagonal.sum())):
-        return _cholesky_with_jitter(A, info)
-    return L
-
-
-def is_recording(x: Tensor) -> bool:
-    """Return whether a CUDA graph is being recorded: nothing may wait for the device, so a failure shows as NaN."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _cholesky_with_jitter(A: Tensor, info: Tensor) -> Tensor:
+        return L
+    if not info.any() and math.isfinite(float(diagonal.sum())):
+        return L
     if not torch.isfinite(A).all():
         raise FactorizationError("a covariance matrix holds NaN or infinity")
     scale = A.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -54,6 +46,11 @@ def _cholesky_with_jitter(A: Tensor, info: Tensor) -> Tensor:
         f"{int((info > 0).sum())} of {info.numel()} covariance matrices are not positive definite, "
         f"even with {LARGEST_JITTER:g} of their mean diagonal added"
     )
+
+
+def is_recording(x: Tensor) -> bool:
+    """Return whether a CUDA graph is being recorded: nothing may wait for the device, so a failure shows as NaN."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def inverse_lower(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:

@@ -36,22 +36,14 @@ def log_ndtr_curvature(z: Float[Tensor, "..."], r: Float[Tensor, "..."] | None =
 
     Pass r = hazard(z) if it is known already: it is the expensive part.
     """
-    r = hazard(z) if r is None else r
-    plain, is_low = r * (r + z), z < _fraction_below(z)
+    r, lowest = hazard(z) if r is None else r, FRACTION_BELOW.get(z.dtype, FRACTION_BELOW[torch.float32])
+    plain, is_low = r * (r + z), z < lowest
     if not (z.is_cuda or is_low.any()):  # usual; to ask a GPU would be to wait for it
         return plain
-    return torch.where(is_low, _curvature_by_fraction(z), plain)
-
-
-def _curvature_by_fraction(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return r(r + z) from r + z = 1/(x + 2/(x + 3/(x + ...))), x = -z: nothing is subtracted."""
-    x = (-z).clamp(min=-_fraction_below(z))  # z of the other branch would divide by zero
+    # r + z = 1/(x + 2/(x + 3/(x + ...))) with x = -z: nothing is subtracted
+    x = (-z).clamp(min=-lowest)  # z of the other branch would divide by zero
     one, level = x.new_ones(()), x
     for k in range(FRACTION_DEPTH, 1, -1):
         level = torch.addcdiv(x, one, level, value=k)  # x + k / level, in one pass over memory
     excess = one / level
-    return excess * (x + excess)
-
-
-def _fraction_below(z: Float[Tensor, "..."]) -> float:
-    return FRACTION_BELOW.get(z.dtype, FRACTION_BELOW[torch.float32])
+    return torch.where(is_low, excess * (x + excess), plain)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cavity.numerics.linalg import is_recording
 from cavity.numerics.normal import SQRT_HALF, hazard, log_ndtr, log_ndtr_curvature
-from cavity.numerics.tails import WINDOW, fold, laplace, laplace_by_table, narrowest, table_range, total
+from cavity.numerics.tails import WINDOW, fold, laplace, laplace_by_table, narrowest, table_range
 
 SQRT_2PI = math.sqrt(2 * math.pi)
 LEVEL = 48.3  # F(start) = exp(-LEVEL) = Φ(-WINDOW)
@@ -42,7 +42,7 @@ def max_log_probs(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], tails: 
     Without `tails` p is right to 1e-12, but the logarithm of a smaller p is not: it can be -∞.
     """
     raw = max_log_probs_raw(mean, var, tails)
-    return raw - total(raw.exp()).log()
+    return raw - fold(raw.exp()).log()
 
 
 @torch.no_grad()
@@ -59,7 +59,16 @@ def max_log_probs_raw(
         return _among_all(mean, sd)
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
     mean = mean - mean.gather(0, pivot)  # so that f has the digits it needs near the pivot
-    log_p = _among_undecided(mean, sd)
+    log_p = torch.full_like(mean, -torch.inf)
+    undecided = mean + WINDOW * sd > (mean - WINDOW * sd).amax(0)  # the others end below where one of these begins
+    for rows, count in _alike(undecided.sum(0).to(mean.dtype)):
+        if 2 * count > len(mean):
+            log_p[:, rows] = _among_all(mean[:, rows], sd[:, rows])
+        else:  # the undecided classes of each row, and others where they are fewer than `count`
+            rank = torch.arange(len(mean), 0, -1, device=mean.device)[:, None]
+            some = (undecided[:, rows] * len(mean) + rank).topk(count, 0).indices
+            found = _among_all(mean[:, rows].gather(0, some), sd[:, rows].gather(0, some))
+            log_p[:, rows] = log_p[:, rows].scatter(0, some, found)
     if tails:
         _set_tails(log_p, mean, sd)
     return log_p
@@ -113,27 +122,8 @@ def _win(
     return Win(g.sum(0), torch.where(own, by_own, -by_other), 0.5 * torch.where(own, curve_own, -curve_other))
 
 
-def _among_undecided(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
-    """Integrate log p; -∞ for classes that end below where another begins, which are left out where they are most."""
-    log_p = torch.full_like(mean, -torch.inf)
-    undecided = mean + WINDOW * sd > (mean - WINDOW * sd).amax(0)
-    for rows, count in _alike(undecided.sum(0).to(mean.dtype)):
-        if 2 * count > len(mean):
-            log_p[:, rows] = _among_all(mean[:, rows], sd[:, rows])
-        else:
-            some = _first(undecided[:, rows], count)
-            found = _among_all(mean[:, rows].gather(0, some), sd[:, rows].gather(0, some))
-            log_p[:, rows] = log_p[:, rows].scatter(0, some, found)
-    return log_p
-
-
-def _first(marked: Bool[Tensor, "C N"], count: int) -> Int[Tensor, "K N"]:
-    """Return the first marked classes of each row, and others if fewer than `count` are marked."""
-    rank = torch.arange(len(marked), 0, -1, device=marked.device)[:, None]
-    return (marked * len(marked) + rank).topk(count, 0).indices
-
-
 def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+    """Return log Σ_nodes weight · F(f) · r_k(f)/σ_k. Log space takes twice the time; what underflows is a tail."""
     if len(mean) == 1:
         return torch.zeros_like(mean)
     if len(mean) == 2:
@@ -141,7 +131,10 @@ def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Te
     grid = _grid(mean, sd)
     log_p = torch.empty_like(mean)
     for rows, nodes in _equal_blocks(grid.stop + MARGIN + 2, grid.active):
-        log_p[:, rows] = _integrate(mean[:, rows], sd[:, rows], grid.take(rows), nodes).log()
+        z, weight, cdf = _at_nodes(mean[:, rows], sd[:, rows], grid.take(rows), nodes)
+        mass = weight * fold(cdf.transpose(0, 1), torch.mul)
+        p = fold(z.square_().mul_(-0.5).exp_().div_(cdf).mul_(mass[:, None])) / (SQRT_2PI * sd[:, rows])
+        log_p[:, rows] = p.log()
     return log_p.masked_fill_(~grid.active, -torch.inf)
 
 
@@ -155,7 +148,8 @@ def _set_tails(log_p: Float[Tensor, "C N"], mean: Float[Tensor, "C N"], sd: Floa
         rows = many[places]
         found = laplace_by_table(mean[:, rows], sd[:, rows], low[rows], high[rows], nodes)
         log_p[:, rows] = torch.where(tail[:, rows], found, log_p[:, rows])
-    for k, row in _tail_blocks(tail & ~is_many):
+    few = (tail & ~is_many).nonzero()
+    for k, row in (block.unbind(1) for block in few.split(_block_size(tail, 1)) if len(few)):
         log_p[k, row] = laplace(mean[:, row], sd[:, row], k)
 
 
@@ -172,24 +166,19 @@ class _Grid(NamedTuple):
 
 
 def _grid(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> _Grid:
-    start = _start(mean, sd)
+    """Find `start`, where log F = -LEVEL, by Newton on √(-log F), which is nearly linear; then spacing and reach."""
+    start = (mean - WINDOW * sd).amax(0)  # right if that class were alone
+    for _ in range(LEVEL_STEPS):
+        z = (start - mean) / sd
+        root = fold(-log_ndtr(z)).sqrt()
+        start = start + 2 * root * (root - math.sqrt(LEVEL)) / fold(hazard(z) / sd)
     z = (start - mean) / sd
     active = z < WINDOW
     unit, ratio = narrowest(sd, active)
-    curvature = 1 + total(log_ndtr_curvature(z) * ratio.square())  # of the narrowest class's integrand, per unit²
+    curvature = 1 + fold(log_ndtr_curvature(z) * ratio.square())  # of the narrowest class's integrand, per unit²
     spacing = STEP * unit / curvature.sqrt()
     reach = (mean + WINDOW * sd).amax(0) - start
     return _Grid(start, spacing, GROWTH * torch.asinh(reach / (GROWTH * spacing)), active)
-
-
-def _start(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, " N"]:
-    """Find where log F = -LEVEL: Newton on √(-log F), nearly linear, from the point that one class alone gives."""
-    f = (mean - WINDOW * sd).amax(0)
-    for _ in range(LEVEL_STEPS):
-        z = (f - mean) / sd
-        root = total(-log_ndtr(z)).sqrt()
-        f = f + 2 * root * (root - math.sqrt(LEVEL)) / total(hazard(z) / sd)
-    return f
 
 
 def _equal_blocks(need: Float[Tensor, " N"], like: Bool[Tensor, "C _"]) -> Iterator[tuple[Int[Tensor, " B"], int]]:
@@ -211,13 +200,6 @@ def _block_size(like: Bool[Tensor, "C N"], nodes: int) -> int:
     return max(1, budget // (len(like) * nodes))
 
 
-def _integrate(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int) -> Float[Tensor, "C N"]:
-    """Return Σ_nodes weight · F(f) · r_k(f)/σ_k. Log space would take twice the time; what underflows is a tail."""
-    z, weight, cdf = _at_nodes(mean, sd, grid, nodes)
-    mass = weight * fold(cdf.transpose(0, 1), torch.mul)
-    return total(z.square_().mul_(-0.5).exp_().div_(cdf).mul_(mass[:, None])) / (SQRT_2PI * sd)
-
-
 def _at_nodes(
     mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], grid: _Grid, nodes: int
 ) -> tuple[Float[Tensor, "K C N"], Float[Tensor, "K N"], Float[Tensor, "K C N"]]:
@@ -228,10 +210,3 @@ def _at_nodes(
     z = ((grid.start + grid.spacing * GROWTH * t.sinh())[:, None] - mean) / sd
     cdf = torch.erfc(-SQRT_HALF * z).mul_(0.5).clamp_(min=torch.finfo(z.dtype).tiny)  # no 0/0 left of start
     return z, weight, cdf
-
-
-def _tail_blocks(tail: Bool[Tensor, "C N"]) -> Iterator[tuple[Int[Tensor, " B"], Int[Tensor, " B"]]]:
-    k, row = tail.nonzero(as_tuple=True)
-    size = _block_size(tail, 1)
-    if len(k):
-        yield from zip(k.split(size), row.split(size), strict=True)

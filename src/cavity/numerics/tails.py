@@ -1,9 +1,7 @@
 """log P(f_k is the largest) of a class k that is too unlikely for quadrature, by Laplace's method.
 
 The log integrand g(f) = -½((f - μ_k)/σ_k)² + Σ_{j≠k} log Φ((f - μ_j)/σ_j) is concave: its mode and its curvature there
-determine p_k. `laplace` finds them for one class after another, each at the cost of a sum over all classes.
-Where a row has many such classes `laplace_by_table` makes the sum over all j once, at nodes that serve every k: the
-cost of a row is then linear in the number of classes.
+determine p_k. `laplace` finds them class by class; `laplace_by_table` shares the sum over all j between the classes.
 """
 
 from __future__ import annotations
@@ -23,12 +21,9 @@ TABLE_STEP = 2.0  # of the narrowest σ; measured: log p of 1000 classes to 1e-3
 ROOT_STEPS = 5
 
 
-def total(x: Float[Tensor, "K *rest"]) -> Float[Tensor, "*rest"]:
-    """Sum over the first axis."""
-    return fold(x, torch.add)
-
-
-def fold(x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor]) -> Float[Tensor, "*rest"]:
+def fold(
+    x: Float[Tensor, "K *rest"], combine: Callable[[Tensor, Tensor], Tensor] = torch.add
+) -> Float[Tensor, "*rest"]:
     """Reduce the first axis in a fixed order; with torch.sum the last bits depend on the sizes of the other axes."""
     while len(x) > 1:
         half = len(x) // 2
@@ -58,9 +53,9 @@ def laplace(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor,
     z, own_z = ((f - mean) / sd).masked_fill(own, BEYOND), f / own_sd
     unit, _, stiffness = _barrier(z, sd, own)
     log_width = (unit / own_sd).log() - 0.5 * (stiffness + (unit / own_sd).square()).log()
-    log_p = total(log_ndtr(z)) + torch.maximum(log_width - 0.5 * own_z.square(), log_ndtr(-own_z))
+    log_p = fold(log_ndtr(z)) + torch.maximum(log_width - 0.5 * own_z.square(), log_ndtr(-own_z))
     pairs = log_ndtr(-mean / torch.hypot(sd, own_sd)).masked_fill(own, 0)
-    return log_p.clamp(total(pairs), pairs.amin(0))
+    return log_p.clamp(fold(pairs), pairs.amin(0))
 
 
 def _mode(
@@ -111,7 +106,7 @@ def _barrier(
     r = hazard(z)
     curvature = log_ndtr_curvature(z, r)
     unit, ratio = narrowest(sd, own | (curvature > torch.finfo(z.dtype).eps))
-    return unit, total(r * ratio), total(curvature * ratio.square())
+    return unit, fold(r * ratio), fold(curvature * ratio.square())
 
 
 def table_range(
@@ -136,25 +131,17 @@ def laplace_by_table(
     """
     step = (high - low) / (nodes - 1)
     f = low + step * torch.arange(nodes, dtype=mean.dtype, device=mean.device)[:, None]
-    (z, *left), (_, *right) = _around_modes((f[:, None] - mean) / sd, step / sd)
-    s, peak, curvature = _peak(*left, *right)
-    own_z, log_width = z + s * step / sd, (step / sd).log() - 0.5 * curvature.log()
-    return peak + torch.maximum(log_width, log_ndtr(-own_z) + 0.5 * own_z.square())
-
-
-def _around_modes(z: Float[Tensor, "K C B"], step: Float[Tensor, "C B"]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return z and the log integrand with two derivatives, in steps, at the nodes left and right of every mode.
-
-    Σ_{j≠k} is Σ_j less its k-th term.
-    """
+    z, step_z = (f[:, None] - mean) / sd, step / sd
     r = hazard(z)
-    of_one = log_ndtr(z), r * step, -log_ndtr_curvature(z, r) * step.square()
-    of_others = (total(x.transpose(0, 1))[:, None] - x for x in of_one)
-    own = -0.5 * z.square(), -z * step, -step.square()
-    value, first, second = (a + b for a, b in zip(of_others, own, strict=True))
-    last = ((first > 0).sum(0, keepdim=True) - 1).clamp(0, len(z) - 2)
-    left, right = ([x.gather(0, i)[0] for x in (z, value, first, second)] for i in (last, last + 1))
-    return left, right
+    of_one = log_ndtr(z), r * step_z, -log_ndtr_curvature(z, r) * step_z.square()
+    of_others = (fold(x.transpose(0, 1))[:, None] - x for x in of_one)  # Σ_{j≠k} is Σ_j less its k-th term
+    own = -0.5 * z.square(), -z * step_z, -step_z.square()
+    value, first, second = (a + b for a, b in zip(of_others, own, strict=True))  # derivatives by f in steps
+    last = ((first > 0).sum(0, keepdim=True) - 1).clamp(0, len(z) - 2)  # the node left of the mode
+    left, right = ([x.gather(0, i)[0] for x in (value, first, second)] for i in (last, last + 1))
+    s, peak, curvature = _peak(*left, *right)
+    own_z, log_width = z.gather(0, last)[0] + s * step / sd, step_z.log() - 0.5 * curvature.log()
+    return peak + torch.maximum(log_width, log_ndtr(-own_z) + 0.5 * own_z.square())
 
 
 def _peak(

@@ -162,6 +162,32 @@ def test_single_precision_is_single_and_close(case):
         assert (found - expected).abs().max() > 1e-9
 
 
+def scaled_first(kernel, params, Z, X):
+    """k(Z, X) of a stationary kernel in a sum or product, in the order of operations of version 0.1.0."""
+    scale = torch.exp(-params["log_lengthscale"])[:, None, :]
+    center = (Z * scale).mean(-2, keepdim=True)
+    Z, X = Z * scale - center, X * scale - center
+    squares = Z.square().sum(-1)[..., :, None] + X.square().sum(-1)[..., None, :]
+    r2 = (squares - 2.0 * torch.matmul(Z, X.mT)).clamp_min(0.0)
+    return torch.exp(params["log_variance"])[:, None, None] * kernel.correlation(r2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("build", [per_class, shared])
+@pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
+def test_sums_have_the_bits_of_the_first_version(kernel, build, dtype):
+    """Predictions of stored models depend on them; k(Z, Z) is in double precision in any case."""
+    whole, params = build(lambda s, v: kernel(s, v) + Constant(v))
+    own, offset = {name[2:]: x for name, x in params.items() if name[0] == "0"}, torch.exp(params["1.log_variance"])
+    Z, X = points(N_CLASSES, 20), points(1, 9, seed=1)
+    made = bound(whole, params, Z, dtype)
+    gram = scaled_first(whole.parts[0], own, Z, Z) + offset[:, None, None]
+    off_diagonal = ~torch.eye(20, dtype=torch.bool).expand_as(gram)
+    assert torch.equal(made.gram[off_diagonal], gram[off_diagonal])
+    cross = scaled_first(whole.parts[0], own, Z, X) + offset[:, None, None]
+    assert torch.equal(made.blocks(X[0]).cross, cross) == (dtype == torch.float64)
+
+
 # --- Gradients ---
 
 
