@@ -13,7 +13,7 @@ from benchmarks import rivals
 from benchmarks.measure import gigaflops, milliseconds, operations
 from benchmarks.problems import Options, Problem, Size, Start, sparse_images
 from benchmarks.records import Record
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.runtime.device import without_autograd

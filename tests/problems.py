@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.gp.gaussian import Natural
 from cavity.gp.prior import Conditional, Prior
 from cavity.inference import Batch, Objective, Terms

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cavity.data import Survey, as_source, is_source
-from cavity.data.source import Source
+from cavity.data import Survey
+from cavity.data.source import Source, as_source, is_source
 from cavity.fitting.encoding import Scaler
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
 from cavity.fitting.rows import allow_overflow, validate_training

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.gp.gaussian import Natural, Whitened
 from cavity.gp.gradients import pull_back
 from cavity.gp.sites import Site, cavity

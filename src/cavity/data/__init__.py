@@ -10,35 +10,18 @@ if TYPE_CHECKING:
     from cavity.data.csv import CSV
     from cavity.data.iterables import Batches
     from cavity.data.parquet import Parquet
-    from cavity.data.source import Block, Source, as_source, is_source, read_all
+    from cavity.data.source import Block, Source, read_all
     from cavity.data.surveys import Survey, survey
-    from cavity.data.training_data import ArrayData, StreamData
 
-__all__ = [
-    "CSV",
-    "ArrayData",
-    "Arrays",
-    "Batches",
-    "Block",
-    "Npy",
-    "Parquet",
-    "Source",
-    "StreamData",
-    "Survey",
-    "as_source",
-    "is_source",
-    "read_all",
-    "survey",
-]
+__all__ = ["CSV", "Arrays", "Batches", "Block", "Npy", "Parquet", "Source", "Survey", "read_all", "survey"]
 
 _MODULES = {
     "arrays": ("Arrays", "Npy"),
     "csv": ("CSV",),
     "iterables": ("Batches",),
     "parquet": ("Parquet",),
-    "source": ("Block", "Source", "as_source", "is_source", "read_all"),
+    "source": ("Block", "Source", "read_all"),
     "surveys": ("Survey", "survey"),
-    "training_data": ("ArrayData", "StreamData"),
 }
 
 

@@ -72,7 +72,7 @@ def parse_json(text: str) -> Any:
     if sum(map(text.count, "[{,")) > MAX_ITEMS:
         raise ValueError(f"the JSON has more than {MAX_ITEMS} items")
     real = partial(_parse_number, float)
-    hooks = {"parse_int": partial(_parse_number, int), "parse_float": real, "parse_constant": real}
+    hooks: dict[str, Any] = {"parse_int": partial(_parse_number, int), "parse_float": real, "parse_constant": real}
     try:
         value = json.loads(text, object_pairs_hook=_parse_dict, **hooks)
         if _depth(value) <= MAX_DEPTH:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.fitting.encoding import Scaler
 from cavity.fitting.rows import TrainingRows
 from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import log_p_of, moments
@@ -52,9 +53,9 @@ def folds(y: Indices, count: int, seed: int) -> Iterator[tuple[Indices, Indices]
             yield np.flatnonzero(~is_held), hold
 
 
-def predict_held_out(posterior: Posterior, X: Float[Tensor, "N D"], rows: TrainingRows) -> HeldOut:
-    """Predict held-out rows, whose scaled features are X."""
-    mean, var = (part.cpu() for part in moments(posterior, X))
+def predict_held_out(posterior: Posterior, scaler: Scaler, rows: TrainingRows) -> HeldOut:
+    """Predict rows that the model has not learned from."""
+    mean, var = (part.cpu() for part in moments(posterior, torch.from_numpy(scaler.transform(rows.X))))
     return HeldOut(mean, var, torch.from_numpy(rows.y), torch.from_numpy(rows.weight), posterior.epsilon)
 
 

@@ -91,7 +91,17 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     if scaling is None:
         return Unscaled()
     standard = _fit_standard(X, weight)
-    return standard if scaling == "standard" else _fit_quantile(standard, X, weight)
+    if scaling == "standard":
+        return standard
+    knots, levels = [], []
+    for x in X.T:
+        values, index = np.unique(x, return_inverse=True)
+        count = np.bincount(index, weights=weight)
+        mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
+        keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
+        knots.append(values[keep])
+        levels.append((mid_rank[keep] - 0.5) * np.sqrt(12.0))  # mean 0 and sd 1, as of a uniform
+    return Quantile(standard, tuple(knots), tuple(levels))
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
@@ -119,20 +129,6 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
         of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)  # above the rounding errors of a large constant
         mean = _finite(mean * size)
     return Standard(mean, np.where(is_constant | (sd < limits.tiny), of_constant, sd))
-
-
-def _fit_quantile(standard: Standard, X: Array, weight: Array) -> Quantile:
-    pairs = [_knots(x, weight) for x in X.T]
-    return Quantile(standard, tuple(k for k, _ in pairs), tuple(level for _, level in pairs))
-
-
-def _knots(x: Array, weight: Array) -> tuple[Array, Array]:
-    """Return distinct values and their mid-ranks, scaled to the mean 0 and sd 1 of a uniform."""
-    values, place = np.unique(x, return_inverse=True)
-    count = np.bincount(place, weights=weight)
-    middle = (np.cumsum(count) - 0.5 * count) / count.sum()
-    keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
-    return values[keep], (middle[keep] - 0.5) * np.sqrt(12.0)
 
 
 def _inside(x: Array, knots: Array, levels: Array) -> Array:

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cavity.data import ArrayData, StreamData, Survey, read_all, survey
+from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode
 from cavity.data.source import Source
-from cavity.data.training_data import Data, Shard
+from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
-from cavity.fitting.calibration import HeldOut, best_sharpness, folds, predict_held_out
+from cavity.fitting.calibration import best_sharpness, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
 from cavity.fitting.rows import (
     TrainingRows,
@@ -222,10 +222,6 @@ class TrainedModel(NamedTuple):
     trained: Trained
     own_weight: Array
 
-    def predict_held_out(self, rows: TrainingRows) -> HeldOut:
-        """Predict rows that the model has not learned from."""
-        return predict_held_out(self.trained.posterior, torch.from_numpy(self.scaler.transform(rows.X)), rows)
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -253,7 +249,9 @@ class Fit:
         model = self._train_rows(rows, scaling, "fit")
         if self.plan.folds:
             return model, self._cross_fit(rows, scaling, model.trained)
-        return model, best_sharpness([model.predict_held_out(held_out)] if held_out else [])
+        return model, best_sharpness(
+            [predict_held_out(model.trained.posterior, model.scaler, held_out)] if held_out else []
+        )
 
     def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, float]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
@@ -273,7 +271,7 @@ class Fit:
             )
 
         model = self._train(stream, sample, scaler, "fit")
-        return model, best_sharpness([model.predict_held_out(held_out)] if n_held else [])
+        return model, best_sharpness([predict_held_out(model.trained.posterior, scaler, held_out)] if n_held else [])
 
     def initialize(self, rows: TrainingRows, scaler: Scaler) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
@@ -378,7 +376,7 @@ class Fit:
         if s.checkpoint is None or self.is_trial:
             return None
         folder = Path(s.checkpoint) if name == "fit" else Path(s.checkpoint) / name
-        settings = {n: to_json(value, hash_arrays=True) for n, value in s.as_dict().items() if n not in FREE_TO_CHANGE}
+        settings = {n: to_json(value, hash_arrays=True) for n, value in vars(s).items() if n not in FREE_TO_CHANGE}
         about = {
             "settings": settings,
             "data": to_json(self.data.fingerprint, hash_arrays=True),
@@ -426,7 +424,7 @@ class Fit:
                 return 1.0
             if self._is_stopped(trained):
                 return 1.0
-            parts.append(model.predict_held_out(rows.take(hold)))
+            parts.append(predict_held_out(model.trained.posterior, model.scaler, rows.take(hold)))
         return best_sharpness(parts)
 
     def _is_stopped(self, trained: Trained) -> bool:

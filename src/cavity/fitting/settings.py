@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -122,10 +122,6 @@ class Settings:
         if self.priors is None:
             return {}
         return PRIORS if isinstance(self.priors, str) else self.priors
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the arguments by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 class InitialValues(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.gp.gaussian import Posterior
 from cavity.inference import SEP, Batch
 from cavity.inference.base import factor_counts

@@ -8,7 +8,8 @@ import torch
 from scipy import sparse
 from torch.utils.data import DataLoader, TensorDataset
 
-from cavity.data import Arrays, Batches, Source, as_source, is_source
+from cavity.data import Arrays, Batches, Source
+from cavity.data.source import as_source, is_source
 
 X = np.random.default_rng(0).standard_normal((100, 3))
 Y = np.random.default_rng(1).integers(0, 4, 100)

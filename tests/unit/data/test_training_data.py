@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.data import ArrayData, Arrays, StreamData, survey
+from cavity.data import Arrays, survey
+from cavity.data.training_data import ArrayData, StreamData
 from cavity.fitting.encoding import Standard
 from cavity.runtime.distributed import Workers
 from tests.problems import shuffled

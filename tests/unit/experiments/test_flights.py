@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.datasets import Dataset
 from cavity.inference.vi import expected_log_lik as bound_term
 from experiments.airline import flights

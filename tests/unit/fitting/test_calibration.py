@@ -165,9 +165,7 @@ def test_held_out_rows_are_described_by_the_model(fitted):
     """Means, variances and ε are those that predictions are made of; labels and weights come along."""
     model, X, y = fitted
     weight = np.linspace(0.5, 2.0, 20)
-    found = predict_held_out(
-        model.posterior_, torch.from_numpy(model._scaler.transform(X[:20])), TrainingRows(X[:20], y[:20], weight)
-    )
+    found = predict_held_out(model.posterior_, model._scaler, TrainingRows(X[:20], y[:20], weight))
     for part, expected in zip((found.mean, found.var), model.latent(X[:20]), strict=True):
         np.testing.assert_array_equal(part.mT, expected)
     assert (found.y.tolist(), found.epsilon) == (y[:20].tolist(), 0.0)
@@ -228,9 +226,7 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
     rest.fit(merged.X[learn], model.classes_[merged.y[learn]])
     np.testing.assert_allclose(model.noise_, rest.noise_, rtol=1e-9)
-    part = predict_held_out(
-        rest.posterior_, torch.from_numpy(rest._scaler.transform(merged.X[hold])), merged.take(hold)
-    )
+    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold))
     assert model.sharpness_ == pytest.approx(best_sharpness([part]), rel=1e-6)
 
 

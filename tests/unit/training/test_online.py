@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.data import ArrayData
+from cavity.data.training_data import ArrayData
 from cavity.inference import EP, SEP
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorizationError
