@@ -219,7 +219,7 @@ def _read_training_rows(
     """Read the rows and hold some out; where they are too large for memory, return a source and hold none out."""
     from cavity.runtime.distributed import current_workers
 
-    is_streamed = is_large(table, current_workers().neighbors)
+    is_streamed = is_large(table, current_workers().local_size)
     if is_streamed and (drop_missing or holdout):
         raise ValueError(f"{table.name} is too large for memory, so --drop-missing and --holdout are not available; "
                          "use files without missing values, and keep some rows in another file to score")  # fmt: skip

@@ -44,7 +44,7 @@ def write_predictions(
     if done and not resume:
         raise ValueError(f"The folder {folder} must not hold predictions, got {min(done)}; "
                          "give another folder, or resume=True to write the missing parts")  # fmt: skip
-    for lane in workers.in_touch(own_lanes(source.lanes, workers)):
+    for lane in workers.keepalive(own_lanes(source.lanes, workers)):
         tables = (prediction_table(classes, log_proba(block.X), {ROW: block.rows}, {}) for block in source.blocks(lane))
         name = f"part-{lane:05d}.parquet"
         if name not in done and (first := next(tables, None)) is not None:

@@ -81,7 +81,7 @@ def survey(
     counts = LabelCounts(None if classes is None else distinct(np.asarray(classes))[0])
     reservoir, by_lane = ReservoirSample(sample_rows, seed), dict[int, Moments]()
     blocks = ((lane, block) for lane in own_lanes(source.lanes, workers) for block in source.blocks(lane))
-    for lane, block in workers.in_touch((lane, block) for lane, block in blocks if len(block.rows)):
+    for lane, block in workers.keepalive((lane, block) for lane, block in blocks if len(block.rows)):
         counts.add(labels_of(block), block.where)
         reservoir.add(lane, block)
         moments = Moments.of(block.X)

@@ -137,7 +137,7 @@ def choose_seed(settings: Settings, resume: bool, workers: Workers) -> int:
     if resume and settings.checkpoint is not None and settings.random_state is None:
         saved = Checkpoints(Path(settings.checkpoint)).latest()
         seed = seed if saved is None else saved.meta()["about"]["seed"]
-    return workers.same(seed)
+    return workers.broadcast(seed)
 
 
 def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
@@ -196,7 +196,7 @@ def _check_memory(
     sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
     size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
     free = available_bytes(choose_device(s.device))
-    check_memory(size, free and free // workers.neighbors + held_bytes)
+    check_memory(size, free and free // workers.local_size + held_bytes)
 
 
 @contextmanager
@@ -293,7 +293,7 @@ class Fit:
             self._device,
             DTYPES[s.dtype],
         )
-        return replace(model, values={name: self.options.workers.same(value) for name, value in model.values.items()})
+        return replace(model, values={name: self.options.workers.broadcast(value) for name, value in model.values.items()})
 
     def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
         """Gather what the classifier publishes."""
@@ -430,7 +430,7 @@ class Fit:
     def _is_stopped(self, trained: Trained) -> bool:
         """Whether the user stopped the fit during calibration, on any worker."""
         stop = self.options.stop
-        is_stopped = stop is not None and self.options.workers.largest(float(stop.is_set())) > 0.0
+        is_stopped = stop is not None and self.options.workers.max_value(float(stop.is_set())) > 0.0
         if is_stopped:
             trained.history.note(Event.CALIBRATION_STOPPED)
         return is_stopped

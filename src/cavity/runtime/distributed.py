@@ -30,17 +30,17 @@ class Workers:
     """The interface, and a single process."""
 
     rank, size = 0, 1
-    neighbors = 1  # workers on this machine, itself included
+    local_size = 1  # workers on this machine, itself included
 
     def sum(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """Add each part up over all workers, in one message."""
         return parts
 
-    def most(self, values: Tensor) -> Tensor:
+    def max(self, values: Tensor) -> Tensor:
         """Return the elementwise maximum over all workers."""
         return values
 
-    def largest(self, value: float) -> float:
+    def max_value(self, value: float) -> float:
         """Return the maximum of a number over all workers."""
         return value
 
@@ -48,11 +48,11 @@ class Workers:
         """Return the values of all workers in the order of ranks; for small picklable objects."""
         return [value]
 
-    def same(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return the value of the first worker."""
         return value
 
-    def in_touch(self, work: Iterable[T]) -> Iterator[T]:
+    def keepalive(self, work: Iterable[T]) -> Iterator[T]:
         """Yield the items of `work`, of which workers may have different numbers; end when all workers are done."""
         return iter(work)
 
@@ -62,7 +62,7 @@ class DistributedWorkers(Workers):
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.neighbors = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
     def sum(self, *parts: Tensor) -> tuple[Tensor, ...]:
@@ -71,25 +71,25 @@ class DistributedWorkers(Workers):
         sizes = [part.numel() for part in parts]
         return tuple(x.view(part.shape) for x, part in zip(torch.split(buffer, sizes), parts, strict=True))
 
-    def most(self, values: Tensor) -> Tensor:
+    def max(self, values: Tensor) -> Tensor:
         values = values.clone()
         dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
-    def largest(self, value: float) -> float:
-        return float(self.most(torch.tensor(value, dtype=torch.float64, device=self._device)))
+    def max_value(self, value: float) -> float:
+        return float(self.max(torch.tensor(value, dtype=torch.float64, device=self._device)))
 
     def gather(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value)
         return found
 
-    def same(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def in_touch(self, work: Iterable[T]) -> Iterator[T]:
+    def keepalive(self, work: Iterable[T]) -> Iterator[T]:
         last = time.monotonic()
         for item in work:
             yield item

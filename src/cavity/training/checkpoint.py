@@ -75,7 +75,7 @@ class Checkpointer:
         is_late = time.monotonic() - self._saved_at >= self._seconds
         if self._workers.size == 1:
             return is_late
-        return self._n_asked % DUE_STEPS == 0 and self._workers.largest(float(is_late)) > 0.0
+        return self._n_asked % DUE_STEPS == 0 and self._workers.max_value(float(is_late)) > 0.0
 
     def save(self, tensors: dict[str, Tensor], values: Values) -> None:
         """Save the part of this worker."""
@@ -93,7 +93,7 @@ class Checkpointer:
             row_ids: the rows of this worker, if the state of the method has something of every row.
         """
         is_first = self._workers.rank == 0
-        saved = self._workers.same(self._checkpoints.latest() if self._resume and is_first else None)
+        saved = self._workers.broadcast(self._checkpoints.latest() if self._resume and is_first else None)
         if is_first:
             self._checkpoints.clear(-1 if saved is None else saved.step)
         if saved is None:

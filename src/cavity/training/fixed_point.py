@@ -101,7 +101,7 @@ def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     if not pairs:
         return new
     x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
-    sizes = workers.most(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
+    sizes = workers.max(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
     scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
     mixed = torch.split(mixing.mix(x, gx, scale), [b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
@@ -116,7 +116,7 @@ def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> fl
     old, new = (state._replace(held=None) if isinstance(state, RowSites) else state for state in (old, new))
     pairs = zip(leaves(old), leaves(new), strict=True)
     sizes = [_largest_entry(x) for a, b in pairs for x in (b - a, b)]
-    change, size = workers.most(torch.stack(sizes)).view(-1, 2).unbind(1)
+    change, size = workers.max(torch.stack(sizes)).view(-1, 2).unbind(1)
     return float((change / size.clamp_min(1.0)).max())
 
 

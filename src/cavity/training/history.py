@@ -115,7 +115,7 @@ class Clock:
 
     def synchronized_seconds(self) -> float:
         """Return the elapsed seconds of the slowest worker; all workers must call it together."""
-        return self.workers.largest(self.seconds())
+        return self.workers.max_value(self.seconds())
 
     def progress(self, epochs: float) -> float:
         """Return the completed part of training, from 0 to 1, after this number of epochs."""
@@ -132,7 +132,7 @@ class Clock:
 
     def is_stopped(self) -> bool:
         """Return whether any worker was asked to stop."""
-        return self.stop is not None and self.workers.largest(float(self.stop.is_set())) > 0.0
+        return self.stop is not None and self.workers.max_value(float(self.stop.is_set())) > 0.0
 
     def restart(self, elapsed: float) -> None:
         """Restart with this many seconds already elapsed, as after a checkpoint."""

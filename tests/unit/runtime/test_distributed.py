@@ -13,11 +13,11 @@ from tests.workers import run
 def test_a_single_process_is_handed_back_what_it_gives():
     parts = torch.ones(2), torch.zeros(3, 2)
     assert SINGLE_PROCESS.sum(*parts) == parts
-    assert SINGLE_PROCESS.most(parts[0]) is parts[0]
-    assert SINGLE_PROCESS.largest(0.5) == 0.5
+    assert SINGLE_PROCESS.max(parts[0]) is parts[0]
+    assert SINGLE_PROCESS.max_value(0.5) == 0.5
     assert SINGLE_PROCESS.gather("x") == ["x"]
-    assert SINGLE_PROCESS.same("x") == "x"
-    assert list(SINGLE_PROCESS.in_touch(range(3))) == [0, 1, 2]
+    assert SINGLE_PROCESS.broadcast("x") == "x"
+    assert list(SINGLE_PROCESS.keepalive(range(3))) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("size", [None, "1"])
@@ -39,11 +39,11 @@ def exchanged():
     return {
         "sum": [part.tolist() for part in workers.sum(*parts)],
         "given": parts[0].tolist(),
-        "most": workers.most(torch.tensor([mine, -mine])).tolist(),
-        "largest": workers.largest(mine),
+        "most": workers.max(torch.tensor([mine, -mine])).tolist(),
+        "largest": workers.max_value(mine),
         "gather": workers.gather(workers.rank),
-        "same": workers.same(f"from {workers.rank}"),
-        "work": list(workers.in_touch(range(3 * workers.rank))),
+        "same": workers.broadcast(f"from {workers.rank}"),
+        "work": list(workers.keepalive(range(3 * workers.rank))),
     }
 
 
