@@ -190,8 +190,7 @@ def _from_folder(name: str, home: Path) -> dict[str, Any]:
     if name == "airline":
         import pyarrow.parquet  # slow to import
 
-        content = io.BytesIO(_read(path, _SHA256[path.name]))
-        table = pyarrow.parquet.read_table(content, columns=[*_AIRLINE, "label"])
+        table = pyarrow.parquet.read_table(_read(path, _SHA256[path.name]), columns=[*_AIRLINE, "label"])
         X = np.column_stack([table[column].to_numpy().astype(np.float64) for column in _AIRLINE])
         y = table["label"].to_numpy().astype(np.int64)
         return {"X": X, "y": y, "feature_names": _AIRLINE, "class_names": ["on time", "late", "early"]}
@@ -248,13 +247,13 @@ def _advice(name: str, home: Path) -> str:
 
 
 def _read_npz(path: Path, expected: str) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(_read(path, expected)), allow_pickle=False) as archive:
+    with np.load(_read(path, expected), allow_pickle=False) as archive:
         return dict(archive)
 
 
-def _read(path: Path, expected: str) -> bytes:
+def _read(path: Path, expected: str) -> io.BytesIO:
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
         raise ValueError(f"{path} has changed: its SHA-256 checksum is {found}, expected {expected}")
-    return content
+    return io.BytesIO(content)

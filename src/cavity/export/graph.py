@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -23,55 +24,55 @@ def import_onnx() -> Any:
 
 
 def tensor_info(name: str, dtype: str, *shape: str | int) -> Any:
-    """Describe an input or output of a model.
-
-    Args:
-        name: its name.
-        dtype: the ONNX type: "DOUBLE", "INT64", ...
-        shape: the length of each axis; a string names an axis of any length.
-    """
+    """Describe an input or output of a model by its ONNX type and axes; a string names an axis of any length."""
     onnx = import_onnx()
     return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(dtype), shape)
 
 
 class Graph:
-    """A graph under construction. Constants belong to the whole graph, nodes to it or to the body of a loop."""
+    """A graph under construction. Constants belong to the whole graph, nodes to it or to the body of a loop.
+
+    Equal constants and equal nodes are added once.
+    """
 
     def __init__(self) -> None:
         self._onnx = import_onnx()
         self._nodes: list[Any] = []
+        self._outputs: dict[tuple[str, ...], str] = {}  # of nodes
         self._constants: dict[tuple[Any, ...], Any] = {}
-        self._count = 0
+        self._new_names = (f"v{i}" for i in count(1))
 
     def constant(self, value: ArrayLike) -> Value:
-        """Add a constant. Equal constants are stored once, floats as float64 and integers as int64."""
+        """Add a constant, floats as float64 and integers as int64."""
         array = np.asarray(value)
         array = array.astype({"f": np.float64, "i": np.int64}.get(array.dtype.kind, array.dtype))
         content = tuple(array.ravel()) if array.dtype.kind == "O" else array.tobytes()
         key = array.dtype.str, array.shape, content
         if key not in self._constants:
-            self._constants[key] = self._onnx.numpy_helper.from_array(array, self._new_name())
+            self._constants[key] = self._onnx.numpy_helper.from_array(array, next(self._new_names))
         return Value(self, self._constants[key].name)
 
     def op(self, kind: str, *inputs: Value | ArrayLike, **attributes: Any) -> Value:
         """Add a node with one output. Numbers and arrays among its inputs become constants."""
         names = [x.name if isinstance(x, Value) else self.constant(x).name for x in inputs]
-        output = Value(self, self._new_name())
-        self._nodes.append(self._onnx.helper.make_node(kind, names, [output.name], **attributes))
-        return output
+        key = kind, *names, repr(attributes)
+        if key not in self._outputs:
+            self._outputs[key] = next(self._new_names)
+            self._nodes.append(self._onnx.helper.make_node(kind, names, [self._outputs[key]], **attributes))
+        return Value(self, self._outputs[key])
 
-    def loop(self, count: Value, body: Callable[[Value], Value]) -> Value:
-        """Compute float64 values body(0), ..., body(count - 1) in sequence and stack them along a new first axis."""
+    def loop(self, n_steps: Value, body: Callable[[Value], Value]) -> Value:
+        """Compute float64 values body(0), ..., body(n_steps - 1) in sequence and stack them along a new first axis."""
         helper, types = self._onnx.helper, self._onnx.TensorProto
-        index, condition_in, condition_out, output = (self._new_name() for _ in range(4))
-        outer, self._nodes = self._nodes, []
+        index, condition_in, condition_out, output = islice(self._new_names, 4)
+        outer, self._nodes, self._outputs = (self._nodes, self._outputs), [], self._outputs.copy()
         result = body(Value(self, index))
-        inner, self._nodes = self._nodes, outer
+        inner, (self._nodes, self._outputs) = self._nodes, outer
         inner.append(helper.make_node("Identity", [condition_in], [condition_out]))
         arguments = [tensor_info(index, "INT64"), tensor_info(condition_in, "BOOL")]
         results = [tensor_info(condition_out, "BOOL"), helper.make_tensor_value_info(result.name, types.DOUBLE, None)]
         graph = helper.make_graph(inner, "body", arguments, results)
-        self._nodes.append(helper.make_node("Loop", [count.name, self.constant(True).name], [output], body=graph))
+        self._nodes.append(helper.make_node("Loop", [n_steps.name, self.constant(True).name], [output], body=graph))
         return Value(self, output)
 
     def arange(self, stop: Value) -> Value:
@@ -87,10 +88,6 @@ class Graph:
         helper = self._onnx.helper
         graph = helper.make_graph(self._nodes, "cavity", inputs, outputs, list(self._constants.values()))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-
-    def _new_name(self) -> str:
-        self._count += 1
-        return f"v{self._count}"
 
 
 def _method(kind: str) -> Callable[..., Value]:

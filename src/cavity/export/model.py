@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,17 +47,8 @@ def to_onnx(
     integers or strings are returned as they are, others as indices into the classes, which the metadata list. The model
     processes rows in blocks, so that memory does not grow with N. A row with NaN or infinity gets NaN probabilities.
 
-    Args:
-        posterior: q(u).
-        scaler: maps X to the units of the kernel.
-        classes: labels, in the order of the probabilities.
-        feature_names: names of the features, for the metadata.
-        dtype: of X and of the probabilities, "float64" or "float32". The computation is always float64.
-
-    Raises:
-        ImportError: the package onnx is not installed.
-        TypeError: a custom kernel or scaler cannot be exported.
-        ValueError: the arguments do not match, or the model is too large for an ONNX file.
+    `dtype` is that of X and of the probabilities, "float64" or "float32"; the computation is always float64. Custom
+    kernels and scalers raise TypeError.
     """
     labels, n_classes, n_features = np.asarray(classes), posterior.prior.n_classes, posterior.prior.Z.shape[-1]
     if labels.shape != (n_classes,):
@@ -69,7 +59,7 @@ def to_onnx(
         raise ValueError(f'dtype must be "float64" or "float32", got {dtype!r}')
     graph = Graph()
     X = Value(graph, "X")
-    p = _probabilities_in_blocks(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
+    p = _probabilities(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
     graph.output(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
     output_labels = _output_labels(labels)
     graph.output(graph.constant(output_labels).take(p.argmax(1)), "label")
@@ -107,20 +97,27 @@ def _output_labels(classes: NDArray[Any]) -> NDArray[Any]:
     return np.arange(len(classes))
 
 
-# --- Probabilities ---
-
-
-def _probabilities_in_blocks(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
+def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
     """Probabilities, (N, C). All blocks have the same size; the last one repeats its last row."""
     graph, n_rows, max_rows = X.graph, X.size(0), _block_rows(posterior)
     blocks = (n_rows + (max_rows - 1)) / max_rows
     size = (n_rows + blocks - 1) / blocks.maximum(1)
+    prior, q, epsilon = posterior.prior, posterior.whitened, posterior.epsilon
 
-    def block(i: Value) -> Value:
-        index = (graph.arange(size) + i * size).minimum(n_rows - 1)
-        return _probabilities(posterior, scaler, X.take(index))
+    def block(i: Value) -> Value:  # follows `Posterior.marginals`
+        rows = X.take((graph.arange(size) + i * size).minimum(n_rows - 1))
+        scaled = scale(scaler, rows.is_nan().where(0.0, rows))
+        cross, diag = covariance(prior.kernel, prior.params, _array(prior.Z), scaled)
+        W = _array(prior.L_inverse) @ cross
+        kappa = diag + _array(prior.noise)[:, None]
+        s = (kappa - W.sum_of_squares(1)).maximum(kappa * rounding(prior.dtype))
+        mean = (posterior.sharpness * _array(q.m))[:, None, :] @ W
+        mean, var = mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
+        p = largest_probabilities(mean, var, prior.n_classes)
+        p = p * (1.0 - epsilon) + epsilon / prior.n_classes if epsilon else p
+        return (p + (rows * 0.0).sum(1)).T  # NaN where a row is not finite
 
-    return graph.loop(blocks, block).reshape(-1, posterior.prior.n_classes).slice(0, n_rows, 0)
+    return graph.loop(blocks, block).reshape(-1, prior.n_classes).slice(0, n_rows, 0)
 
 
 def _block_rows(posterior: Posterior) -> int:
@@ -128,56 +125,33 @@ def _block_rows(posterior: Posterior) -> int:
     return max(16, BLOCK_ELEMENTS // (prior.n_classes * max(prior.Z.shape[1], TYPICAL_NODES)))
 
 
-def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
-    """Probabilities of one block of rows, (N, C). Follows `Posterior.marginals`."""
-    prior, q, epsilon = posterior.prior, posterior.whitened, posterior.epsilon
-    inputs = KernelInputs(scale(scaler, X.is_nan().where(0.0, X)), _array(prior.Z))
-    cross, diag = covariance(prior.kernel, prior.params, inputs)
-    W = _array(prior.L_inverse) @ cross
-    kappa = diag + _array(prior.noise)[:, None]
-    s = (kappa - W.sum_of_squares(1)).maximum(kappa * rounding(prior.dtype))
-    mean = (posterior.sharpness * _array(q.m))[:, None, :] @ W
-    mean, var = mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
-    p = largest_probabilities(mean, var, prior.n_classes)
-    p = p * (1.0 - epsilon) + epsilon / prior.n_classes if epsilon else p
-    return (p + (X * 0.0).sum(1)).T  # NaN where X is not finite
-
-
 def _array(tensor: Tensor) -> Array:
     return tensor.detach().cpu().numpy().astype(np.float64)
-
-
-# --- Input scaling ---
 
 
 def scale(scaler: Scaler, X: Value) -> Value:
     """The rows in the units of the kernel, (N, D), clipped to ±`LARGEST_INPUT`."""
     if type(scaler) is Standard:
         scaled = (X * 0.5 - 0.5 * scaler.mean) / (0.5 * scaler.sd)  # halves: the difference cannot overflow
-    elif type(scaler) is Quantile:
-        scaled = _quantile(scaler, X)
+    elif type(scaler) is Quantile:  # interpolate between the knots, and extrapolate with the slope of `Standard`
+        x, knots = X * 0.5, [0.5 * knots for knots in scaler.knots]
+        first, last = (np.array([row[end] for row in knots]) for end in (0, -1))
+        outside = (x - first).minimum(0.0) + (x - last).maximum(0.0)
+        padded = _table(knots, np.inf)
+        flat, step = x.graph.constant(padded.ravel()), padded.shape[1] // 2
+        index = x.graph.op("Expand", np.arange(len(padded)) * padded.shape[1], x.graph.op("Shape", x))
+        while step:  # a binary search for the last knot below x
+            ahead = index + step
+            index, step = (flat.take(ahead) <= x).where(ahead, index), step // 2
+        widths, rises = (_table([np.diff(row, append=row[-1]) for row in rows], 0.0) for rows in (knots, scaler.levels))
+        tables = (_table(knots, 0.0), np.where(widths > 0.0, widths, 1.0), _table(scaler.levels, 0.0), rises)
+        knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
+        scaled = level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
     elif type(scaler) is Unscaled:
         scaled = X
     else:
         raise TypeError(f"scaler must be Standard, Quantile or Unscaled to be exported, got {scaler!r}")
     return scaled.clip(-LARGEST_INPUT, LARGEST_INPUT)
-
-
-def _quantile(scaler: Quantile, X: Value) -> Value:
-    """Interpolate between the knots, and extrapolate with the slope of `Standard`."""
-    x, knots = X * 0.5, [0.5 * knots for knots in scaler.knots]
-    first, last = (np.array([row[end] for row in knots]) for end in (0, -1))
-    outside = (x - first).minimum(0.0) + (x - last).maximum(0.0)
-    padded = _table(knots, np.inf)
-    flat, step = x.graph.constant(padded.ravel()), padded.shape[1] // 2
-    index = x.graph.op("Expand", np.arange(len(padded)) * padded.shape[1], x.graph.op("Shape", x))
-    while step:  # a binary search for the last knot below x
-        ahead = index + step
-        index, step = (flat.take(ahead) <= x).where(ahead, index), step // 2
-    widths, rises = (_table([np.diff(row, append=row[-1]) for row in rows], 0.0) for rows in (knots, scaler.levels))
-    tables = (_table(knots, 0.0), np.where(widths > 0.0, widths, 1.0), _table(scaler.levels, 0.0), rises)
-    knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
-    return level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
 
 
 def _table(rows: Sequence[Array], fill: float) -> Array:
@@ -186,41 +160,14 @@ def _table(rows: Sequence[Array], fill: float) -> Array:
     return np.stack([np.pad(row, (0, size - len(row)), constant_values=fill) for row in rows])
 
 
-# --- Covariances ---
-
-
-@dataclass(frozen=True)
-class KernelInputs:
-    """Scaled rows X, (N, D), and inducing points Z, (C, M, D), or (1, M, D) if all classes share them."""
-
-    X: Value
-    Z: Array
-
-    @cached_property
-    def columns(self) -> Value:
-        """The transpose of X, (D, N)."""
-        return self.X.T
-
-    @cached_property
-    def centered(self) -> tuple[Value, Array]:
-        """The columns and Z minus the mean of Z: differences of squares are inaccurate far from the origin."""
-        center = self.Z.mean((0, 1))
-        return self.columns - center[:, None], self.Z - center
-
-    @cached_property
-    def zeros(self) -> Value:
-        """A zero for each row, (N,)."""
-        return (self.X * 0.0).sum(1)
-
-
-def covariance(kernel: Kernel, params: Params, inputs: KernelInputs) -> tuple[Value, Value]:
-    """k(Z, x), (C, M, N), and k(x, x), (C, N), with C = 1 if all classes share them.
+def covariance(kernel: Kernel, params: Params, Z: Array, X: Value) -> tuple[Value, Value]:
+    """k(Z, x), (C, M, N), and k(x, x), (C, N), from Z, (C, M, D), and X, (N, D); C is 1 where all classes share it.
 
     Raises TypeError for other kernels, subclasses too: they may compute anything.
     """
     kind = type(kernel)
     if kind in (Sum, Product):
-        parts = [covariance(part, own, inputs) for part, own in kernel._split(params)]  # type: ignore[attr-defined]
+        parts = [covariance(part, own, Z, X) for part, own in kernel._split(params)]  # type: ignore[attr-defined]
         combine = Value.__add__ if kind is Sum else Value.__mul__
         return reduce(combine, [cross for cross, _ in parts]), reduce(combine, [diag for _, diag in parts])
     if kind not in EXPORTED:
@@ -229,24 +176,24 @@ def covariance(kernel: Kernel, params: Params, inputs: KernelInputs) -> tuple[Va
     log_variance = _array(params["log_variance"])
     variance = np.exp(log_variance)
     if kind is Constant:
-        shape = max(len(variance), len(inputs.Z)), inputs.Z.shape[1], 1
-        return np.broadcast_to(variance[:, None, None], shape) + inputs.zeros, variance[:, None] + inputs.zeros
+        shape = max(len(variance), len(Z)), Z.shape[1], 1
+        return np.broadcast_to(variance[:, None, None], shape) + (X * 0.0).sum(1), variance[:, None] + (X * 0.0).sum(1)
     log_lengthscale = _array(params["log_lengthscale"])
     if kind is Linear:
         precision = np.exp(log_variance[:, None] - 2.0 * log_lengthscale)
-        cross = _inner_products(inputs.Z * precision[:, None, :], inputs.columns)
-        return cross, precision @ inputs.columns.square()
-    cross = _stationary(kind, log_variance[:, None, None], np.exp(-2.0 * log_lengthscale), inputs)
-    return cross, variance[:, None] + inputs.zeros
+        return _inner_products(Z * precision[:, None, :], X.T), precision @ X.T.square()
+    cross = _stationary(kind, log_variance[:, None, None], np.exp(-2.0 * log_lengthscale), Z, X)
+    return cross, variance[:, None] + (X * 0.0).sum(1)
 
 
-def _stationary(kind: type[Kernel], log_variance: Array, precision: Array, inputs: KernelInputs) -> Value:
+def _stationary(kind: type[Kernel], log_variance: Array, precision: Array, Z: Array, X: Value) -> Value:
     """variance · correlation(r²) with r² = Σ_d (z_d − x_d)²/ℓ_d² from a single matrix product, (C, M, N).
 
     The variance is in the exponent, where it stays float64: onnxruntime fuses a number that multiplies a matrix before
     or after a matrix product into the product, as float32. For the same reason no k(x, x) is a constant of the graph.
     """
-    columns, Z = inputs.centered
+    center = Z.mean((0, 1))  # r² is a difference of squares, inaccurate far from the origin
+    columns, Z = X.T - center[:, None], Z - center
     scaled = Z * precision[:, None, :]
     row_norms = precision @ columns.square()
     r2 = _inner_products(-2.0 * scaled, columns) + (Z * scaled).sum(-1)[..., None] + row_norms.unsqueeze(1)

@@ -1,8 +1,7 @@
 """The probability that each of C independent Gaussians is the largest, as a graph.
 
-This is `cavity.numerics.quadrature` without its tails. The nodes of a row are the same: f = start + a·b·sinh(t/b), from
-where the distribution function F of the maximum begins to where it ends. Probabilities need an absolute accuracy here,
-not a relative one. The window is narrower, and small numbers need no logarithms.
+This is `cavity.numerics.quadrature` without its tails: probabilities need an absolute accuracy here, not a relative
+one. The window is narrower, and small numbers need no logarithms.
 
 The standard normal distribution uses operators that every runtime has for float64. Φ(-x) = φ(x) · m(x) for x ≥ 0, where
 Mills' ratio m falls smoothly from √(π/2) to 1/x. In t = (x - a)/(x + a), which maps x ≥ 0 to [-1, 1), the function
@@ -29,6 +28,16 @@ SQRT_2PI = math.sqrt(2 * math.pi)
 WINDOW = 7.0  # a class is decided beyond ± this many σ: Φ(-7) = 1e-12
 STEP, GROWTH = 0.8, 14.0  # a, relative to the narrowest integrand at the start, and b: p has a measured error of 3e-12
 FARTHEST = 1e120  # in widths of the narrowest integrand: its square is finite, and there are at most 3,900 nodes
+
+
+def _scaled_mills(t: Array) -> Array:
+    x = MILLS_CENTER * (1.0 + t) / (1.0 - t)
+    return (x + MILLS_CENTER) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
+
+
+# Coefficients of (x + a) · m(x)/√(2π) as a polynomial in t, from its interpolant at Chebyshev points; highest first.
+_interpolant = Chebyshev.interpolate(_scaled_mills, MILLS_DEGREE).convert(kind=Polynomial)
+MILLS = np.asarray(_interpolant.coef, dtype=np.float64)[::-1] / SQRT_2PI
 
 
 def largest_probabilities(mean: Value, var: Value, n_classes: int) -> Value:
@@ -67,23 +76,12 @@ def normal(z: Value) -> Normal:
     bell = (z * z * -0.5).exp()
     inverse = 1.0 / (z.abs() + MILLS_CENTER)
     t = 1.0 - inverse * (2.0 * MILLS_CENTER)
-    highest, *others = (_mills_coefficients() / SQRT_2PI)[::-1]
-    total = t * highest + others[0]
-    for coefficient in others[1:]:
+    total = t * MILLS[0] + MILLS[1]
+    for coefficient in MILLS[2:]:
         total = total * t + coefficient
     tail, is_negative = bell * (total * inverse), z < 0.0
     rest = 1.0 - tail
     return Normal(bell, is_negative.where(tail, rest), is_negative.where(rest, tail))
-
-
-def _mills_coefficients() -> Array:
-    """The coefficients of (x + a) · m(x) as a polynomial in t, from its interpolant at Chebyshev points."""
-
-    def scaled(t: Array) -> Array:
-        x = MILLS_CENTER * (1.0 + t) / (1.0 - t)
-        return (x + MILLS_CENTER) * math.sqrt(math.pi / 2) * erfcx(x * math.sqrt(0.5))
-
-    return np.asarray(Chebyshev.interpolate(scaled, MILLS_DEGREE).convert(kind=Polynomial).coef)
 
 
 def _start(mean: Value, sd: Value) -> Value:

@@ -14,10 +14,8 @@ from pathlib import Path
 def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to. It replaces `path` on success and is removed on failure.
 
-    Args:
-        path: the file to write, in an existing folder. An old file is replaced.
-        folder: a temporary folder on the same file system, by default a hidden one next to `path`. It is created, and
-            removed at the end. Anything that is already there is deleted.
+    `folder` is a temporary folder on the same file system, by default a hidden one next to `path`. Anything that is
+    already there is deleted.
     """
     folder = folder or path.with_name(f".cavity-{secrets.token_hex(8)}.tmp")
     temporary = folder / path.name

@@ -40,12 +40,8 @@ MAX_SHOWN = 60  # characters of a value in a message
 def to_json(value: Any, *, hash_arrays: bool = False) -> Any:
     """Convert a value to plain JSON types, for people and for comparison. There is no way back.
 
-    Tuples and arrays become lists, keys become strings, and NumPy scalars become Python scalars. Other objects become
-    `str(value)`. NaN and infinity stay floats.
-
-    Args:
-        value: any value.
-        hash_arrays: replace an array by a text with its shape and a hash of its bytes.
+    Tuples and arrays become lists, keys become strings, and other objects become `str(value)`. NaN and infinity stay
+    floats. With `hash_arrays` an array becomes a text with its shape and a hash of its bytes.
 
     >>> to_json({1: (np.float64(0.5), np.array([2, 3])), "kernel": RBF(2.0)})
     {'1': [0.5, [2, 3]], 'kernel': 'RBF(lengthscale=2.0, variance=None)'}
@@ -61,10 +57,7 @@ def to_json(value: Any, *, hash_arrays: bool = False) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse a JSON text from an untrusted source.
-
-    Raises:
-        ValueError: the text is not JSON, has duplicate keys or NaN, or is too long or too deeply nested.
+    """Parse a JSON text from an untrusted source; duplicate keys, NaN, and too many or too deep items are errors.
 
     >>> parse_json('{"a": [1, 2.5, null]}')
     {'a': [1, 2.5, None]}
@@ -85,15 +78,10 @@ def parse_json(text: str) -> Any:
 
 
 def encode(value: Any, name: str, tensors: dict[str, Tensor] | None = None) -> Any:
-    """Encode a value so that `decode` restores it.
+    """Encode a value so that `decode` restores it. Raise TypeError if it has a type that a file cannot store.
 
-    Args:
-        value: None, bools, numbers, strings; lists, tuples, dicts and arrays of them; kernels of `cavity.kernels`.
-        name: the name of the value, for messages and for its tensors.
-        tensors: receives the arrays. Without it arrays become lists.
-
-    Raises:
-        TypeError: the value has another type.
+    `name` is the name of the value, for messages and its tensors. `tensors` receives the arrays; without it arrays
+    become lists.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, bool):
@@ -130,16 +118,7 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor] | None = None) -> A
 
 
 def decode(value: Any, name: str, arrays: Arrays) -> Any:
-    """Restore a value.
-
-    Args:
-        value: the parsed JSON.
-        name: the name that `encode` was given.
-        arrays: the arrays by name. Those that the value contains are removed.
-
-    Raises:
-        ValueError: `encode` cannot have written the value.
-    """
+    """Restore a value that `encode` wrote under this name. Arrays that the value contains are removed from `arrays`."""
     if isinstance(value, list):
         return [decode(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -215,11 +194,8 @@ def _encode_kernel(kernel: Any, name: str, tensors: dict[str, Tensor] | None) ->
         raise TypeError(_unsupported(kernel, name, remedy))
     if kind in COMPOSITE:
         return {"$kernel": [kind, [encode(part, f"{name}.{i}", tensors) for i, part in enumerate(kernel.parts)]]}
-    values = {}
-    for field in fields(kernel):
-        value = getattr(kernel, field.name)
-        array = None if value is None else numbers(field.name, value)
-        values[field.name] = array if array is None or array.ndim else float(array)
+    given = {field.name: getattr(kernel, field.name) for field in fields(kernel)}
+    values = {key: None if value is None else numbers(key, value)[()] for key, value in given.items()}
     return {"$kernel": [kind, encode(values, name, tensors)]}
 
 

@@ -1,7 +1,6 @@
 """Model files: a fitted classifier in one safetensors file that is safe to read from an untrusted source.
 
-The metadata holds a record in JSON, with a format number, and a checksum. Arrays are tensors. What a file stores and
-omits, how it is checked, and how old files stay readable: docs/adr/0008-model-file.md.
+The metadata holds a record in JSON and a checksum; arrays are tensors. See docs/adr/0008-model-file.md.
 """
 
 from __future__ import annotations
@@ -33,14 +32,11 @@ from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-__all__ = ["FORMAT", "ModelFileError", "SavedModel", "read", "write"]
-
 FORMAT = 1
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
-PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 USE_SAVED = "Use a file that GPClassifier.save wrote"
 
 
@@ -56,19 +52,7 @@ class _NotAModel(ValueError):
 class SavedModel:
     """Everything that a model file stores.
 
-    Attributes:
-        params: constructor arguments. In a file, `checkpoint` and a `random_state` that is not an int become None.
-        classes: sorted labels: ints, floats, bools or strings.
-        n_features: number of features D.
-        feature_names: column names, if the training data had names.
-        posterior: q(u) with its sharpness and ε.
-        scaler: maps X to the units of the kernel.
-        method: "ep", "sep", "gfitc" or "vi".
-        log_marginal_likelihood: log Z_q of the training rows, or the bound.
-        n_iter: number of epochs.
-        history: training records; a file stores at most a few hundred.
-        training: facts about the training rows.
-        metrics: scores.
+    Attributes as of `FittedModel`; `params` are the constructor arguments, and `metrics` the scores of the classifier.
     """
 
     params: dict[str, Any]
@@ -86,16 +70,9 @@ class SavedModel:
 
 
 def write(path: str | os.PathLike[str], model: SavedModel) -> None:
-    """Write a model file atomically. An old file is replaced.
+    """Write a model file atomically, in an existing folder. Raise TypeError for a value that it cannot store.
 
-    Args:
-        path: the file, conventionally `*.cavity`, in an existing folder.
-        model: kernels must come from `cavity.kernels`, and labels must be ints, floats, bools or strings. A long
-            history is thinned to a few hundred records.
-
-    Raises:
-        TypeError: the file format cannot store a value.
-        ModelFileError: the file cannot be written, or could not be read again.
+    A `checkpoint` and a `random_state` that is not an int become None. A long history is thinned.
     """
     seed = model.params.get("random_state")
     is_int = isinstance(seed, Integral) and not isinstance(seed, bool)
@@ -117,12 +94,7 @@ def write(path: str | os.PathLike[str], model: SavedModel) -> None:
 def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> SavedModel:
     """Read a model file. This runs no code from the file, and needs little more memory than the file has bytes.
 
-    Args:
-        path: the file.
-        known: names of the constructor arguments. Others, from a newer version, are dropped with a warning.
-
-    Raises:
-        ModelFileError: the file is not a valid model file.
+    Constructor arguments that are not `known`, from a newer version, are dropped with a warning.
     """
     with _explain_errors(path, "read"):
         mode = os.stat(path).st_mode
@@ -139,10 +111,8 @@ def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> 
             raise ValueError("its checksum is wrong")
         model = unpack(record, tensors)
     if known is not None and (unknown := sorted(set(model.params) - set(known))):
-        reason = (
-            "has settings that this version of cavity does not know. They do not affect predictions and are ignored"
-        )
-        warnings.warn(f"{os.fspath(path)} {reason}: {', '.join(unknown)[:200]}", stacklevel=3)
+        reason = "has settings that this version of cavity does not know. They do not affect predictions"
+        warnings.warn(f"{os.fspath(path)} {reason} and are ignored: {', '.join(unknown)[:200]}", stacklevel=3)
         model = replace(model, params={name: value for name, value in model.params.items() if name in known})
     return model
 
@@ -171,9 +141,9 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "params": encode(model.params, "params", tensors),
         "log_marginal_likelihood": encode(float(model.log_marginal_likelihood), "log_marginal_likelihood"),
     } | {name: encode(getattr(model, name), name) for name in ("history", "training", "metrics")}
-    tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
-    tensors |= {"R_inverse": factor.mT if by_columns else factor}
     tensors |= {KERNEL + name: value for name, value in q.prior.params.items()}
+    tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
+    tensors["R_inverse"] = factor.mT if by_columns else factor
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Quantile):
@@ -200,12 +170,10 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _RULES: dict[str, Callable[[Any], bool]] = {
     "format": lambda v: v == FORMAT,
     "cavity": lambda v: isinstance(v, str) and len(v) <= 100,
-    "classes": lambda v: isinstance(v, dict),
     "n_features": lambda v: type(v) is int and v >= 1,
     "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
     "method": lambda v: v in ("ep", "sep", "gfitc", "vi"),
-    "kernel": lambda v: isinstance(v, dict),
-    "precision": lambda v: isinstance(v, str) and v in PRECISIONS,
+    "precision": lambda v: v in ("float64", "float32"),
     "by_columns": lambda v: isinstance(v, bool),
     "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
     "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
@@ -214,8 +182,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "params": lambda v: isinstance(v, dict) and not any(name.startswith("$") for name in v),
     "log_marginal_likelihood": lambda v: isinstance(v, float) or (isinstance(v, dict) and set(v) == {"$float"}),
     "history": lambda v: isinstance(v, list) and all(isinstance(record, dict) for record in v),
-    "training": lambda v: isinstance(v, dict),
-    "metrics": lambda v: isinstance(v, dict),
+    **dict.fromkeys(("classes", "kernel", "training", "metrics"), lambda v: isinstance(v, dict)),
 }
 
 
@@ -277,7 +244,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     for x in factor:  # lower triangular, or upper triangular in the VI of the paper
         if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):
             raise ValueError("R_inverse must be triangular with a positive diagonal")
-    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), PRECISIONS[found["precision"]])
+    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), getattr(torch, found["precision"]))
     whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
     found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"])
     found["scaler"] = _unpack_scaler(found["scaler"], tensors)

@@ -31,14 +31,7 @@ DTYPES = {
 
 
 def save(path: Path, tensors: Tensors, metadata: dict[str, str], folder: Path | None = None) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: the file. An old one is replaced.
-        tensors: contiguous CPU tensors that share no memory (see `separate`).
-        metadata: strings to store with them.
-        folder: the temporary folder of `atomic_write`.
-    """
+    """Write tensors from `separate` and metadata atomically; `folder` is the temporary folder of `atomic_write`."""
     try:
         with atomic_write(path, folder) as temporary:
             save_file(tensors, temporary, metadata)
@@ -47,11 +40,7 @@ def save(path: Path, tensors: Tensors, metadata: dict[str, str], folder: Path | 
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, str], Tensors]:
-    """Read the header of an open file: its metadata, and its tensors in file order on the meta device, without data.
-
-    Raises:
-        ValueError: the file is not a valid safetensors file, or the header does not match the size of the file.
-    """
+    """Read the header of an open file: its metadata, and its tensors in file order on the meta device, without data."""
     size, length = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
     if size <= 8 or length > MAX_HEADER:
         raise ValueError("it does not start like a safetensors file")
@@ -75,9 +64,6 @@ def read_tensors(file: BinaryIO, header: Tensors) -> Tensors:
 
     Their bytes go to memory from PyTorch. Memory mapping would crash if the file shrinks, and tensors with another
     alignment can give predictions that differ in the last bits.
-
-    Raises:
-        ValueError: the file is truncated, or a boolean is neither 0 nor 1.
     """
     tensors = {name: torch.empty_like(x, device="cpu") for name, x in header.items()}
     for name, x in tensors.items():

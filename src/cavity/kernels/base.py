@@ -8,10 +8,10 @@ share the kernel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -168,9 +168,8 @@ def numbers(name: str, value: ArrayLike) -> NDArray[np.float64]:
 
 def log_start(name: str, value: ArrayLike | None, default: float, shape: tuple[int, ...]) -> Tensor:
     """Return the log of a positive start value, broadcast to `shape`; raise an error that names it if it is invalid."""
-    array = numbers(name, default if value is None else value)
-    if not ((array >= 1.0 / LARGEST_PARAMETER) & (array <= LARGEST_PARAMETER)).all():
-        least = 1.0 / LARGEST_PARAMETER
+    array, least = numbers(name, default if value is None else value), 1.0 / LARGEST_PARAMETER
+    if not ((array >= least) & (array <= LARGEST_PARAMETER)).all():
         raise ValueError(f"{name} must be positive and finite, from {least:g} to {LARGEST_PARAMETER:g}, got {value!r}")
     try:
         array = np.broadcast_to(array, shape)
@@ -184,10 +183,11 @@ class _Composite(Kernel):
     """Several kernels combined entry by entry; the position of a kernel precedes the names of its parameters."""
 
     parts: tuple[Kernel, ...]
+    operator: ClassVar[Callable[[Tensor, Tensor], Tensor]]
 
-    @abstractmethod
     def combine(self, blocks: Sequence[Tensor]) -> Tensor:
         """Return the entries of the whole from the entries of the parts."""
+        return reduce(type(self).operator, blocks)
 
     @abstractmethod
     def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
@@ -205,7 +205,7 @@ class _Composite(Kernel):
 
     def _split(self, params: Params) -> list[tuple[Kernel, Params]]:
         return [
-            (part, {name.partition(".")[2]: v for name, v in params.items() if name.partition(".")[0] == str(i)})
+            (part, {name.removeprefix(f"{i}."): v for name, v in params.items() if name.startswith(f"{i}.")})
             for i, part in enumerate(self.parts)
         ]
 
@@ -234,8 +234,7 @@ class _BoundComposite(BoundKernel):
 class Sum(_Composite):
     """k₁ + k₂ + …, written `k1 + k2`."""
 
-    def combine(self, blocks: Sequence[Tensor]) -> Tensor:
-        return reduce(torch.add, blocks)
+    operator = torch.add
 
     def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
         return by.clone()
@@ -247,8 +246,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """k₁ · k₂ · …, written `k1 * k2`."""
 
-    def combine(self, blocks: Sequence[Tensor]) -> Tensor:
-        return reduce(torch.mul, blocks)
+    operator = torch.mul
 
     def by_part(self, by: Tensor, blocks: Sequence[Tensor], i: int) -> Tensor:
         return reduce(torch.mul, (*blocks[:i], *blocks[i + 1 :]), by.clone())

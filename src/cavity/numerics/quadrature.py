@@ -87,6 +87,8 @@ def win_probability(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], own: 
     """Return p_y of the class of each row that `own` marks, and its derivatives; right to 1e-12 of their scale.
 
     On the nodes of `max_log_probs`, as many for every row as the most demanding one needs.
+    With g = N(f | y) Π_{j≠y} Φ_j and r = φ/Φ of the others: p = ∫ g, ∂p/∂μ_j = −∫ g r_j/σ_j = −∂p/∂μ_y of that j.
+    ∂p/∂v = ½ ∂²p/∂μ²: −½ ∫ g r_j z_j/σ_j² for the others, ½ ∫ g (z_y/σ_y) Σ_j r_j/σ_j for y.
     """
     sd = var.sqrt()
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
@@ -98,28 +100,21 @@ def win_probability(mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], own: 
         sd = sd * need
     else:
         nodes = int(need.ceil())
-    blocks = torch.arange(len(var[0]), device=var.device).split(_block_size(own, nodes))
-    parts = [_win(mean[:, rows], sd[:, rows], own[:, rows], grid.take(rows), nodes) for rows in blocks]
+    parts = []
+    for rows in torch.arange(len(var[0]), device=var.device).split(_block_size(own, nodes)):
+        y, sigma = own[:, rows], sd[:, rows]
+        z, weight, cdf = _at_nodes(mean[:, rows], sigma, grid.take(rows), nodes)
+        rate = z.square().mul_(-0.5).exp_().div_(cdf).div_(SQRT_2PI * sigma)  # r_j/σ_j; of y, what makes F its g
+        g = weight * cdf.prod(1) * torch.where(y, rate, 0.0).sum(1)
+        pull, own_z = rate.masked_fill_(y, 0.0).sum(1), torch.where(y, z, 0.0).sum(1)
+        by_other, by_own = torch.einsum("nb,ncb->cb", g, rate), (g * pull).sum(0)
+        by_other_var, by_own_var = (
+            torch.einsum("nb,ncb->cb", g, rate.mul_(z)) / sigma,
+            (g * pull * own_z).sum(0) / sigma,
+        )
+        by_var = 0.5 * torch.where(y, by_own_var, -by_other_var)
+        parts.append(Win(g.sum(0), torch.where(y, by_own, -by_other), by_var))
     return parts[0] if len(parts) == 1 else Win(*(torch.cat(part, -1) for part in zip(*parts, strict=True)))
-
-
-def _win(
-    mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"], own: Bool[Tensor, "C N"], grid: _Grid, nodes: int
-) -> Win:
-    """With g = N(f | y) Π_{j≠y} Φ_j and r = φ/Φ of the others: p = ∫ g, ∂p/∂μ_j = −∫ g r_j/σ_j = −∂p/∂μ_y of that j.
-
-    ∂p/∂v = ½ ∂²p/∂μ²: −½ ∫ g r_j z_j/σ_j² for the others, ½ ∫ g (z_y/σ_y) Σ_j r_j/σ_j for y.
-    """
-    z, weight, cdf = _at_nodes(mean, sd, grid, nodes)
-    rate = z.square().mul_(-0.5).exp_().div_(cdf).div_(SQRT_2PI * sd)  # r_j/σ_j; of y itself, what makes F its g
-    g = weight * cdf.prod(1) * torch.where(own, rate, 0.0).sum(1)
-    rate.masked_fill_(own, 0.0)
-    pull = rate.sum(1)
-    own_z = torch.where(own, z, 0.0).sum(1)
-    by_other, by_own = torch.einsum("nb,ncb->cb", g, rate), (g * pull).sum(0)
-    curve_other = torch.einsum("nb,ncb->cb", g, rate.mul_(z)) / sd
-    curve_own = (g * pull * own_z).sum(0) / sd
-    return Win(g.sum(0), torch.where(own, by_own, -by_other), 0.5 * torch.where(own, curve_own, -curve_other))
 
 
 def _among_all(mean: Float[Tensor, "C N"], sd: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:

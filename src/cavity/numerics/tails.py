@@ -59,10 +59,7 @@ def laplace(mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], k: Int[Tensor,
 
 
 def _mode(
-    mean: Float[Tensor, "C B"],
-    sd: Float[Tensor, "C B"],
-    own: Bool[Tensor, "C B"],
-    own_sd: Float[Tensor, " B"],
+    mean: Float[Tensor, "C B"], sd: Float[Tensor, "C B"], own: Bool[Tensor, "C B"], own_sd: Float[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
     """Find where the others' pull to the right, Σ_{j≠k} r(z_j)/σ_j, balances the own pull back f/σ_k², with μ_k = 0.
 
@@ -138,16 +135,8 @@ def laplace_by_table(
     own = -0.5 * z.square(), -z * step_z, -step_z.square()
     value, first, second = (a + b for a, b in zip(of_others, own, strict=True))  # derivatives by f in steps
     last = ((first > 0).sum(0, keepdim=True) - 1).clamp(0, len(z) - 2)  # the node left of the mode
-    left, right = ([x.gather(0, i)[0] for x in (value, first, second)] for i in (last, last + 1))
-    s, peak, curvature = _peak(*left, *right)
-    own_z, log_width = z.gather(0, last)[0] + s * step / sd, step_z.log() - 0.5 * curvature.log()
-    return peak + torch.maximum(log_width, log_ndtr(-own_z) + 0.5 * own_z.square())
-
-
-def _peak(
-    value: Tensor, first: Tensor, second: Tensor, value_1: Tensor, first_1: Tensor, second_1: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where the quintic with these values and derivatives at 0 and 1 is largest, its value, and -g'' there."""
+    value_1, first_1, second_1 = (x.gather(0, last + 1)[0] for x in (value, first, second))
+    z, value, first, second = (x.gather(0, last)[0] for x in (z, value, first, second))
     a, b, c = value_1 - value - first - 0.5 * second, first_1 - first - second, second_1 - second
     c3, c4, c5 = 10 * a - 4 * b + 0.5 * c, -15 * a + 7 * b - c, 6 * a - 3 * b + 0.5 * c
     s = (first / (first - first_1)).clamp(0, 1)
@@ -155,4 +144,6 @@ def _peak(
         derivative = first + s * (second + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
         s = (s - derivative / (second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))).clamp(0, 1)
     peak = value + s * (first + s * (0.5 * second + s * (c3 + s * (c4 + s * c5))))
-    return s, peak, -(second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))
+    curvature = -(second + s * (6 * c3 + s * (12 * c4 + s * 20 * c5)))
+    own_z, log_width = z + s * step / sd, step_z.log() - 0.5 * curvature.log()
+    return peak + torch.maximum(log_width, log_ndtr(-own_z) + 0.5 * own_z.square())

@@ -88,6 +88,20 @@ def test_equal_constants_are_kept_once():
     assert len(model.graph.initializer) == 2  # a number, and an array of one
 
 
+def test_equal_nodes_are_kept_once_and_those_of_a_loop_stay_in_it():
+    pytest.importorskip("onnx")
+    graph = Graph()
+    x = Value(graph, "X")
+    _ = x.exp() + x.exp()
+    _ = graph.loop(x.size(0), lambda i: x.exp().sqrt())
+    _ = x.sqrt(), x.exp().sqrt()
+    nodes = graph.model([], []).graph.node
+    assert [node.op_type for node in nodes] == ["Exp", "Add", "Shape", "Squeeze", "Loop", "Sqrt", "Sqrt"]
+    inner = nodes[4].attribute[0].g.node
+    assert [node.op_type for node in inner] == ["Sqrt", "Identity"]
+    assert not {node.output[0] for node in inner} & {name for node in nodes for name in node.input}
+
+
 def test_fractions_are_doubles_and_whole_numbers_int64():
     onnx = pytest.importorskip("onnx")
     graph = Graph()
