@@ -293,7 +293,8 @@ class Fit:
             self._device,
             DTYPES[s.dtype],
         )
-        return replace(model, values={name: self.options.workers.broadcast(value) for name, value in model.values.items()})
+        broadcast = self.options.workers.broadcast
+        return replace(model, values={name: broadcast(value) for name, value in model.values.items()})
 
     def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
         """Gather what the classifier publishes."""
