@@ -313,8 +313,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row of an array, frame or source."""
-        labels: NDArray[Any] = self.classes_[self.predict_log_proba(X).argmax(1)]
-        return labels
+        best = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> Array:
         """Return class probabilities, (N, C), in the order of `classes_`; every row sums to one."""
