@@ -59,8 +59,6 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _Paper:
-    """A dataset of the paper: file, size, license, and other sources."""
-
     file: str
     n_features: int
     n_classes: int

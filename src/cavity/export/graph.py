@@ -30,10 +30,7 @@ def tensor_info(name: str, dtype: str, *shape: str | int) -> Any:
 
 
 class Graph:
-    """A graph under construction. Constants belong to the whole graph, nodes to it or to the body of a loop.
-
-    Equal constants and equal nodes are added once.
-    """
+    """A graph under construction. Equal constants, and equal nodes of the graph or of a loop, are added once."""
 
     def __init__(self) -> None:
         self._onnx = import_onnx()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,9 +61,12 @@ def to_onnx(
     X = Value(graph, "X")
     p = _probabilities(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
     graph.output(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
-    output_labels = _output_labels(labels)
+    output_labels, label_type = np.arange(n_classes), "INT64"
+    if labels.dtype.kind in "iu" and labels.max() <= np.iinfo(np.int64).max:
+        output_labels = labels.astype(np.int64)
+    elif all(isinstance(label, str) for label in labels.tolist()):
+        output_labels, label_type = np.array(labels.tolist(), dtype=object), "STRING"
     graph.output(graph.constant(output_labels).take(p.argmax(1)), "label")
-    label_type = "INT64" if output_labels.dtype.kind == "i" else "STRING"
     outputs = [tensor_info("probabilities", DTYPES[dtype], "N", n_classes), tensor_info("label", label_type, "N")]
     model = graph.model([tensor_info("X", DTYPES[dtype], "N", n_features)], outputs)
     model.producer_name, model.producer_version = "cavity", __version__
@@ -86,15 +89,6 @@ def write_onnx(model: ModelProto, path: str | PathLike[str]) -> None:
     """Write an ONNX model to a file atomically. An old file is replaced."""
     with atomic_write(Path(path)) as temporary:
         temporary.write_bytes(model.SerializeToString())
-
-
-def _output_labels(classes: NDArray[Any]) -> NDArray[Any]:
-    """The values of the output `label`: integers and strings as they are, indices for anything else."""
-    if classes.dtype.kind in "iu" and classes.max() <= np.iinfo(np.int64).max:
-        return classes.astype(np.int64)
-    if all(isinstance(label, str) for label in classes.tolist()):
-        return np.array(classes.tolist(), dtype=object)
-    return np.arange(len(classes))
 
 
 def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:

@@ -14,8 +14,7 @@ from pathlib import Path
 def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to. It replaces `path` on success and is removed on failure.
 
-    `folder` is a temporary folder on the same file system, by default a hidden one next to `path`. Anything that is
-    already there is deleted.
+    `folder` is a temporary folder on the same file system, by default next to `path`; what is in it is deleted.
     """
     folder = folder or path.with_name(f".cavity-{secrets.token_hex(8)}.tmp")
     temporary = folder / path.name
@@ -33,7 +32,6 @@ def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def _sync(path: Path, flags: int) -> None:
-    """Wait until a file or folder is on the disk."""
     handle = os.open(path, flags)
     try:
         os.fsync(handle)

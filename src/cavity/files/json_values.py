@@ -25,8 +25,6 @@ from torch import Tensor
 from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Product, Sum
 from cavity.kernels.base import numbers
 
-Arrays = dict[str, Any]
-
 SIMPLE: dict[str, type[Any]] = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52, Linear, Constant)}
 COMPOSITE: dict[str, type[Any]] = {kind.__name__: kind for kind in (Sum, Product)}
 LABEL_DTYPES = re.compile(r"\|b1|\|O|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]U[1-9]\d{0,6}")
@@ -117,7 +115,7 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor] | None = None) -> A
     return {"$array": name}
 
 
-def decode(value: Any, name: str, arrays: Arrays) -> Any:
+def decode(value: Any, name: str, arrays: dict[str, Any]) -> Any:
     """Restore a value that `encode` wrote under this name. Arrays that the value contains are removed from `arrays`."""
     if isinstance(value, list):
         return [decode(item, f"{name}.{i}", arrays) for i, item in enumerate(value)]
@@ -148,7 +146,7 @@ def decode(value: Any, name: str, arrays: Arrays) -> Any:
     raise ValueError(f"{name} has an unrecognized tag or invalid content: {_short(value)}")
 
 
-def decode_kernel(value: Any, name: str, arrays: Arrays) -> Kernel:
+def decode_kernel(value: Any, name: str, arrays: dict[str, Any]) -> Kernel:
     """Restore a kernel. Any other value raises ValueError."""
     kernel = decode(value, name, arrays)
     if not isinstance(kernel, Kernel):
@@ -199,7 +197,7 @@ def _encode_kernel(kernel: Any, name: str, tensors: dict[str, Tensor] | None) ->
     return {"$kernel": [kind, encode(values, name, tensors)]}
 
 
-def _decode_kernel(kind: str, content: Any, name: str, arrays: Arrays) -> Any:
+def _decode_kernel(kind: str, content: Any, name: str, arrays: dict[str, Any]) -> Any:
     if kind in COMPOSITE and isinstance(content, list) and content:
         return COMPOSITE[kind](tuple(decode_kernel(part, f"{name}.{i}", arrays) for i, part in enumerate(content)))
     if kind not in SIMPLE or not isinstance(content, dict) or set(content) != {f.name for f in fields(SIMPLE[kind])}:

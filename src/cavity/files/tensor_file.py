@@ -21,8 +21,7 @@ Tensors = dict[str, Tensor]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 MAX_HEADER = 2**23  # bytes
-MAX_DIMS = 16
-MAX_ELEMENTS = 2**48  # with an empty dimension counted as 1
+MAX_DIMS, MAX_ELEMENTS = 16, 2**48  # an empty dimension counts as 1
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BOOL": torch.bool,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,

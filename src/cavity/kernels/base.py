@@ -1,8 +1,7 @@
 """The kernel interface, and sums and products of kernels.
 
 A kernel is a description: which function, and start values if the user gave any. The numbers that training moves are
-kept apart, in a dictionary of `log_*` tensors. Their first axis is the class axis; it has length 1 where all classes
-share the kernel.
+apart, in a dictionary of `log_*` tensors. Their first axis is the class axis, of length 1 where all classes share them.
 """
 
 from __future__ import annotations
