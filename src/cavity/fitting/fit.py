@@ -482,7 +482,9 @@ class OnlineFit:
         if len(table.classes) < 2:
             raise ValueError("partial_fit needs at least two classes: name all of them in classes=")
         seed = draw_seed(settings.random_state)
-        plan = plan_fit(replace(settings, batch_size=ONLINE_BATCH), ONLINE_BATCH + 1, seed)
+        optimizer = "paper" if settings.optimizer == "paper" else "adam"  # one step per batch, whatever `updates` says
+        settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
+        plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
         data = DataDescription(table.classes, none.astype(np.int64), rows.X.shape[1], table.feature_names, {})
         scaler = fit_scaler("standard" if settings.scaling == "auto" else settings.scaling, rows.X, rows.weight)
