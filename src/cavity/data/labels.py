@@ -66,7 +66,8 @@ def find_labels(y: NDArray[Any], classes: NDArray[Any]) -> tuple[NDArray[np.int6
     try:
         index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
     except TypeError:  # objects that cannot be compared
-        index = np.zeros(len(y), dtype=np.int64)
+        places = {label: i for i, label in enumerate(classes.tolist())}
+        index = np.array([places.get(label, 0) for label in y.tolist()], dtype=np.int64)
     return index, np.asarray(classes[index] == y, dtype=bool)
 
 

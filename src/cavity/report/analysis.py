@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data.labels import find_labels
 from cavity.fitting.rows import TrainingRows, allow_overflow, class_weights, merge_equal_rows
 from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel, Product, Sum
@@ -159,13 +160,15 @@ def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] 
     if labels.ndim != 1 or len(X.shape) != 2 or len(X) != len(labels):
         raise ValueError(f"`{names[0]}` and `{names[1]}` must have shapes (N, D) and (N,), one label for each row, "
                          f"got {X.shape} and {labels.shape}.")  # fmt: skip
-    known = {label: i for i, label in enumerate(classes.tolist())}
-    encoded = np.array([known.get(label, -1) for label in labels.tolist()], dtype=np.int64)
-    if (encoded < 0).any():
-        label, first = labels[encoded < 0].tolist()[0], classes.tolist()[0]
+    try:
+        encoded, is_known = find_labels(labels, classes)
+    except TypeError:  # strings for a model of numbers, or numbers for a model of strings
+        encoded, is_known = np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=bool)
+    if not is_known.all():
+        label, first = labels[~is_known].tolist()[0], classes.tolist()[0]
         raise ValueError(
-            f"`{names[1]}` must contain only the {len(known)} labels that the model knows, such as {first!r} "
-            f"({type(first).__name__}), got {label!r} ({type(label).__name__}); {(encoded < 0).sum()} of "
+            f"`{names[1]}` must contain only the {len(classes)} labels that the model knows, such as {first!r} "
+            f"({type(first).__name__}), got {label!r} ({type(label).__name__}); {(~is_known).sum()} of "
             f"{len(encoded)} rows have unknown labels. Leave them out, or fit again with these classes."
         )
     return X, encoded

@@ -80,4 +80,5 @@ class Inference:
         """Return the product of all sites: rebuilt from the sites of all rows, else from the sums in the state."""
         if self.method.keeps_rows and batch.is_full:
             return Natural(*self.workers.sum(*self.method.site_sums(f, state, batch)))
-        return self.method.natural(prior, state)
+        natural: Natural | None = self.method.natural(prior, state)
+        return natural
