@@ -307,6 +307,27 @@ def test_ctrl_c_stops_the_training(method, monkeypatch):
         quick(method).fit(X_IRIS, Y_IRIS)
 
 
+@pytest.mark.parametrize(
+    ("X", "y", "changes"),
+    [
+        (X_IRIS[:, :2], np.zeros(len(Y_IRIS)), {}),
+        (X_IRIS[:, :2], Y_IRIS + 5, {"inducing_points": np.zeros((4, 9))}),
+        (X_IRIS[:, :2] * np.nan, Y_IRIS + 5, {}),
+        (X_IRIS[:, :2], Y_IRIS + 5, {"max_epochs": 0}),
+    ],
+    ids=["one class", "inducing points", "NaN", "argument"],
+)
+def test_a_fit_that_fails_leaves_the_classifier_as_it_was(X, y, changes):
+    classifier = quick("sep").fit(X_IRIS, Y_IRIS)
+    before, given = dict(vars(classifier)), classifier.predict_proba(X_IRIS)
+    with pytest.raises(ValueError, match=r"."):
+        classifier.set_params(**changes).fit(X, y)
+    classifier.set_params(**{name: before[name] for name in changes})
+    assert vars(classifier).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(classifier).items())
+    np.testing.assert_array_equal(classifier.predict_proba(X_IRIS), given)
+
+
 # --- streams ---
 
 
