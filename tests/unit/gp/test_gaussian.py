@@ -6,22 +6,11 @@ import torch
 
 from cavity.gp.gaussian import Posterior, Whitened, sum_of_sites
 from cavity.gp.prior import Conditional
-from tests.problems import kappa, random_problem, random_sites
+from tests.problems import kappa, random_sites
 from tests.reference import oracle
+from tests.unit.gp.conftest import PROBLEM
 
-PROBLEM = random_problem(seed=1, n_rows=9)
 C, M = PROBLEM.Z.shape[:2]
-
-
-@pytest.fixture(scope="module")
-def dense():
-    """K, υ and s of the rows, from the loop oracle."""
-    return oracle.prior(PROBLEM.X, *PROBLEM.hyper)
-
-
-@pytest.fixture
-def prior():
-    return PROBLEM.prior()
 
 
 def dense_q(K, T, t):

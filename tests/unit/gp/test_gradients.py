@@ -10,22 +10,10 @@ from cavity.gp.gaussian import Whitened
 from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, pull_back, rows_gradient, whitened_gradient
 from cavity.kernels import RBF
 from tests.autograd_kernels import ByAutograd
-from tests.problems import kappa, random_problem, random_sites
-from tests.reference import oracle
+from tests.problems import kappa, random_sites
+from tests.unit.gp.conftest import PROBLEM
 
-PROBLEM = random_problem(seed=1, n_rows=9)
 C, M = PROBLEM.Z.shape[:2]
-
-
-@pytest.fixture(scope="module")
-def dense():
-    """K, υ and s of the rows, from the loop oracle."""
-    return oracle.prior(PROBLEM.X, *PROBLEM.hyper)
-
-
-@pytest.fixture
-def prior():
-    return PROBLEM.prior()
 
 
 @pytest.mark.parametrize("shared", [(False, False), (True, False), (False, True), (True, True)])

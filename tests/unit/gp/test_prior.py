@@ -9,22 +9,10 @@ import torch
 from cavity.gp.prior import Prior
 from cavity.kernels import RBF
 from cavity.numerics.limits import least_diagonal, rounding
-from tests.problems import kappa, random_problem, random_sites
-from tests.reference import oracle
+from tests.problems import kappa, random_sites
+from tests.unit.gp.conftest import PROBLEM
 
-PROBLEM = random_problem(seed=1, n_rows=9)
 C, M = PROBLEM.Z.shape[:2]
-
-
-@pytest.fixture(scope="module")
-def dense():
-    """K, υ and s of the rows, from the loop oracle."""
-    return oracle.prior(PROBLEM.X, *PROBLEM.hyper)
-
-
-@pytest.fixture
-def prior():
-    return PROBLEM.prior()
 
 
 def test_rows_against_loops(prior, dense):
