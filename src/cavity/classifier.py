@@ -288,7 +288,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         with without_autograd(choose_device(self.device)):
             online = OnlineFit.start(settings, table) if online is None else online
             record = online.absorb(table.rows, self.device)
-            posterior = online.posterior()
+            posterior = online.posterior(table.rows)
         counts, n_iter = np.bincount(table.rows.y, minlength=len(table.classes)), 1
         history: list[Record] = []
         if not is_first:

@@ -378,7 +378,7 @@ def test_the_first_piece_must_name_the_classes():
 def test_a_stream_starts_where_fit_ended(method):
     """Sites that EP kept apart are tied, and q does not notice."""
     classifier = quick(method).fit(X_IRIS, Y_IRIS)
-    start, end = classifier._online.posterior(), classifier.posterior_
+    start, end = classifier._online._trainer.posterior(), classifier.posterior_
     np.testing.assert_allclose(start.mean, end.mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(start.cov, end.cov, rtol=1e-9, atol=1e-12)
     assert classifier._online._trainer.weight_seen == 150

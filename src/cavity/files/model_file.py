@@ -27,13 +27,15 @@ from cavity.files.tensor_file import Tensors
 from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import KERNEL, Prior
+from cavity.gp.residual import Residual
 from cavity.kernels import Kernel, Product, Sum
 from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 1
+FORMAT = 2  # 1, of cavity 0.1, has no residual
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
+RESIDUAL = "residual."  # precedes the names of its tensors
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
@@ -144,6 +146,8 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     tensors |= {KERNEL + name: value for name, value in q.prior.params.items()}
     tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
     tensors["R_inverse"] = factor.mT if by_columns else factor
+    if q.residual is not None:
+        tensors |= {RESIDUAL + name: value for name, value in q.residual._asdict().items()}
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Quantile):
@@ -168,7 +172,7 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 # What each field of a record must be.
 _RULES: dict[str, Callable[[Any], bool]] = {
-    "format": lambda v: v == FORMAT,
+    "format": lambda v: v in range(1, FORMAT + 1),
     "cavity": lambda v: isinstance(v, str) and len(v) <= 100,
     "n_features": lambda v: type(v) is int and v >= 1,
     "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
@@ -202,6 +206,7 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
     axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
+    axes |= {RESIDUAL + name: "CR" for name in Residual._fields} if any(n.startswith(RESIDUAL) for n in tensors) else {}
     axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
     for name, letters in axes.items():
@@ -246,7 +251,12 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
             raise ValueError("R_inverse must be triangular with a positive diagonal")
     prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), getattr(torch, found["precision"]))
     whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
-    found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"])
+    residual = None
+    if RESIDUAL + "share" in tensors:
+        residual = Residual(*(tensors[RESIDUAL + name] for name in Residual._fields))
+        if not residual.is_valid():
+            raise ValueError("residual.variance must be positive and increase, and residual.share lie between 0 and 1")
+    found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"], residual)
     found["scaler"] = _unpack_scaler(found["scaler"], tensors)
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 

@@ -34,6 +34,7 @@ from cavity.fitting.rows import (
 )
 from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior
+from cavity.gp.residual import SAMPLE_ROWS, Residual, measure_residual
 from cavity.inference import METHODS
 from cavity.kernels import RBF
 from cavity.kernels.base import numbers
@@ -59,6 +60,7 @@ NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
 MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
+RESIDUAL_ROWS = 32  # of a call of `partial_fit`, at least, to measure the residual of f
 FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "verbose")  # arguments that a resumed fit may change
 
 
@@ -301,7 +303,9 @@ class Fit:
         trained, online = fitted.trained, None
         if self.plan.settings.method in ("auto", "sep"):
             state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
-            online = OnlineFit(self.plan, fitted.scaler, fitted.model, trained.theta, state, fitted.own_weight)
+            residual = trained.posterior.to(torch.device("cpu")).residual
+            start = fitted.model, trained.theta, state, fitted.own_weight
+            online = OnlineFit(self.plan, fitted.scaler, *start, residual)
         found = self._fitted(fitted.scaler, replace(trained.posterior, sharpness=sharpness), trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
 
@@ -345,14 +349,19 @@ class Fit:
         method, data = self.plan.inference(), load(model.dtype)
         if method.learns_q:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
+        own_weight = data.own_weight.cpu().numpy()
+        drawn = sample.take(np.random.default_rng(self.plan.training.seed).permutation(len(sample.y))[:SAMPLE_ROWS])
+
+        def with_residual(posterior: Posterior) -> Posterior:
+            return _with_residual(posterior, drawn, scaler, float(own_weight.sum()))
+
         is_main = name == "fit" and not self.is_trial
-        report, watch = (self.report, self._watch(scaler)) if is_main else (None, None)
+        report, watch = (self.report, self._watch(scaler, with_residual)) if is_main else (None, None)
         hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
         checkpointer, plan = self._checkpointer(name), self.plan.training
         trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
-        own_weight = data.own_weight.cpu().numpy()
         lbfgs = self.plan.lbfgs(model)
         try:
             if not model.learned:
@@ -363,13 +372,15 @@ class Fit:
                 trained = trainer.train(self.plan.stepwise_optimizer(model, float(own_weight.sum())))
         except FactorizationError as error:
             raise trainer.failure(error) from error
+        if is_main:
+            trained = trained._replace(posterior=with_residual(trained.posterior))
         return TrainedModel(scaler, model, trained, own_weight)
 
-    def _watch(self, scaler: Scaler) -> Watch | None:
+    def _watch(self, scaler: Scaler, finish: Callable[[Posterior], Posterior]) -> Watch | None:
         watch = self.options.watch
         if watch is None:
             return None
-        return Watch(watch.at, lambda posterior, seconds: watch.look(self._fitted(scaler, posterior, []), seconds))
+        return Watch(watch.at, lambda q, seconds: watch.look(self._fitted(scaler, finish(q), []), seconds))
 
     def _checkpointer(self, name: str) -> Checkpointer | None:
         """Return what writes checkpoints: those of a fold go into a folder of their own inside that of the fit."""
@@ -460,6 +471,7 @@ class OnlineFit:
         scaler: the encoding, fixed by the first rows.
         model, theta, state: the model, its hyper-parameters and the state of SEP.
         class_weight: the weight of each class's rows so far.
+        residual: that of the fit before.
     """
 
     def __init__(
@@ -470,8 +482,10 @@ class OnlineFit:
         theta: torch.Tensor,
         state: Any,
         class_weight: Array,
+        residual: Residual | None = None,
     ) -> None:
         weight = float(class_weight.sum())
+        self._residual = residual
         self.scaler, self.method, self._n_classes = scaler, plan.method, len(class_weight)
         hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
         self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
@@ -499,9 +513,19 @@ class OnlineFit:
         data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
         return self._trainer.absorb(data, ONLINE_BATCH)
 
-    def posterior(self) -> Posterior:
-        """Return q(u) after all rows so far."""
-        return self._trainer.posterior()
+    def posterior(self, rows: TrainingRows) -> Posterior:
+        """Return q(u) after all rows so far, of which `rows` are the last."""
+        posterior = self._trainer.posterior()
+        if len(rows.y) >= RESIDUAL_ROWS or self._residual is None:
+            drawn = rows.take(np.random.default_rng(0).permutation(len(rows.y))[:SAMPLE_ROWS])
+            self._residual = _with_residual(posterior, drawn, self.scaler, self._trainer.weight_seen).residual
+        return replace(posterior, residual=self._residual)
+
+
+def _with_residual(posterior: Posterior, sample: TrainingRows, scaler: Scaler, total_weight: float) -> Posterior:
+    """Add what separates epistemic from aleatoric uncertainty, measured on a sample of the training rows."""
+    X, weight = torch.from_numpy(scaler.transform(sample.X)), torch.from_numpy(sample.weight)
+    return replace(posterior, residual=measure_residual(posterior, X, weight, total_weight))
 
 
 def array_data(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.gp.prior import Prior
+from cavity.gp.residual import Residual
 from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, times_vector, vector_times
 
 
@@ -80,13 +81,15 @@ class Posterior:
     """q(u), one Gaussian per class: the result of every method, and all that prediction needs.
 
     `epsilon` is the fraction of labels that the likelihood takes for random; 0 except for VI. `sharpness` multiplies
-    the means of f before they become probabilities; 1 unless the model is calibrated.
+    the means of f before they become probabilities; 1 unless the model is calibrated. `residual` says how much of the
+    variance of f given u is open to learning; None, as in files of cavity 0.1, takes all of it for open.
     """
 
     prior: Prior
     whitened: Whitened
     epsilon: float = 0.0
     sharpness: float = 1.0
+    residual: Residual | None = None
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -108,9 +111,21 @@ class Posterior:
         a, h = self.whitened.project(f.W)
         return a, f.s + h
 
+    def parts(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+        """Return the mean of f and two parts of its variance: what more rows would remove, and what would remain."""
+        f = self.prior.conditional(X, in_double=True)
+        a, h = self.whitened.project(f.W)
+        residual = (f.s - self.prior.noise[:, None]).clamp_min(0.0)
+        open_part = residual
+        if self.residual is not None:
+            open_part = residual * self.residual.open_share(residual, f.blocks.diag.expand_as(residual))
+        return a, h + open_part, f.s - open_part
+
     def to(self, device: torch.device) -> Posterior:
         """Return a copy on another device, detached from any autograd graph."""
         params = {name: value.detach().to(device) for name, value in self.prior.params.items()}
         log_noise, Z = (x.detach().to(device) for x in (self.prior.log_noise, self.prior.Z))
         whitened = Whitened(self.whitened.R_inverse.to(device), self.whitened.m.to(device))
-        return replace(self, prior=replace(self.prior, params=params, log_noise=log_noise, Z=Z), whitened=whitened)
+        residual = None if self.residual is None else Residual(*(part.to(device) for part in self.residual))
+        prior = replace(self.prior, params=params, log_noise=log_noise, Z=Z)
+        return replace(self, prior=prior, whitened=whitened, residual=residual)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ BLOCK_ROWS = 64  # on a CPU, at most: a single row takes as long
 BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
 PIECE_ROWS = 4096  # of a quadrature, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
-NODES = 128  # of the average over the noise-free latent functions
+NODES = 128  # of the average over the latent functions
 
 
 class Uncertainty(NamedTuple):
@@ -28,8 +28,9 @@ class Uncertainty(NamedTuple):
 
     Attributes:
         total: entropy of the predicted probabilities.
-        aleatoric: mean entropy of the labels once the latent functions are known: noise that no data removes.
-        epistemic: the rest, which more data near the row would remove.
+        aleatoric: mean entropy of the label once the latent functions are known as well as rows can teach the model:
+            classes overlap, or vary faster than the inducing points can follow.
+        epistemic: the rest, which more training rows near this one would remove.
     """
 
     total: NDArray[np.float64]
@@ -62,18 +63,17 @@ def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[
 def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     """Return the total uncertainty and its two parts.
 
-    The average over the noise-free latent functions runs over a fixed low-discrepancy set, the same for all rows.
+    The average over the latent functions runs over a fixed low-discrepancy set, the same for all rows.
     """
-    C, noise = posterior.prior.n_classes, torch.exp(posterior.prior.log_noise)[:, None]
-    uniform = torch.from_numpy(qmc.Sobol(C, scramble=True, rng=0).random(NODES))
-    nodes = torch.special.ndtri(uniform).to(noise.device)[..., None]
+    uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(NODES))
+    nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
     found = torch.empty(2, len(X), dtype=torch.float64)
-    for rows, (mean, var) in _moments(posterior, X):
-        mean = posterior.sharpness * mean
-        spread, known = torch.sqrt((var - noise).clamp_min(0.0)), noise.expand_as(var)
+    for rows, (mean, open_var, rest) in _moments(posterior, X, Posterior.parts):
+        mean, spread = posterior.sharpness * mean, torch.sqrt(open_var)
         # of the labels once f is known; tiny probabilities add nothing
-        of_f = [_entropy(mean + spread * node, known, posterior.epsilon, tails=False) for node in nodes]
-        found[:, rows] = torch.stack([_entropy(mean, var, posterior.epsilon), torch.stack(of_f).mean(0)])
+        of_f = [_entropy(mean + spread * node, rest, posterior.epsilon, tails=False) for node in nodes]
+        total = _entropy(mean, open_var + rest, posterior.epsilon)
+        found[:, rows] = torch.stack([total, torch.stack(of_f).mean(0)])
     total, aleatoric = found.numpy()
     aleatoric = np.minimum(aleatoric, total)
     return Uncertainty(total, aleatoric, total - aleatoric)
@@ -95,24 +95,32 @@ def _entropy(mean: Tensor, var: Tensor, epsilon: float, tails: bool = True) -> F
 
 
 @torch.inference_mode()
-def moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
-    """Return mean and variance of f, on the device of q. A row has the same result with any other rows."""
-    C, size = posterior.prior.n_classes, _block_rows(posterior)
-    mean, var = (posterior.prior.Z.new_empty(C, len(X)) for _ in range(2))
-    for first, block in zip(range(0, len(X), size), _blocks(posterior, X), strict=True):
-        rows, kept = slice(first, first + size), len(X) - first
-        mean[:, rows], var[:, rows] = (part[:, :kept] for part in posterior.marginals(block))
-    return mean, var
+def moments(
+    posterior: Posterior,
+    X: Float[Tensor, "N D"],
+    compute: Callable[[Posterior, Tensor], tuple[Tensor, ...]] = Posterior.marginals,
+) -> tuple[Tensor, ...]:
+    """Return mean and variance of f, or its `parts`, on the device of q. A row has the same result with any others."""
+    size = _block_rows(posterior)
+    found = [
+        [part[:, : len(X) - first] for part in compute(posterior, block)]
+        for first, block in zip(range(0, len(X), size), _blocks(posterior, X), strict=True)
+    ]
+    return tuple(torch.cat(parts, -1) for parts in zip(*found, strict=True))
 
 
-def _moments(posterior: Posterior, X: Float[Tensor, "N D"]) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
+def _moments(
+    posterior: Posterior,
+    X: Float[Tensor, "N D"],
+    compute: Callable[[Posterior, Tensor], tuple[Tensor, ...]] = Posterior.marginals,
+) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     """Yield the same piece by piece, each as many whole blocks as one quadrature takes, with the slice of its rows."""
     block, elements = _block_rows(posterior), PIECE_ON_CPU if posterior.prior.Z.is_cpu else PIECE_ELSEWHERE
     size = min(PIECE_ROWS, elements // posterior.prior.n_classes)
     size = block * max(1, size // block)
     for first in range(0, len(X), size):
         rows = slice(first, first + size)
-        yield rows, moments(posterior, X[rows])
+        yield rows, moments(posterior, X[rows], compute)
 
 
 def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:

@@ -93,7 +93,7 @@ def refused(tmp_path, change, reason):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("number", [2, 99, 10**30])
+@pytest.mark.parametrize("number", [FORMAT + 1, 99, 10**30])
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, number):
     reason = (
         rf"format {number} of a newer cavity \(9\.9\);.*reads format {FORMAT}\. Upgrade: pip install --upgrade cavity"

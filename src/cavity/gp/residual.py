@@ -1,0 +1,83 @@
+"""The part of f that the inducing values do not determine, and how much of it the training rows leave open.
+
+Given u, f(x) has the variance c(x) = k(x, x) − w(x)ᵀw(x) beside the noise. A sparse model treats it as noise at every
+row, so no number of rows removes it. The full model does learn it, from rows nearby: n rows at x, each of which
+measures f with precision Δ, leave the share 1 / (1 + n Δ c) of it open. That share is what separates epistemic from
+aleatoric uncertainty. It is measured once, between training rows, and kept as a function of c: rows that lie apart from
+the inducing points have a larger c and fewer neighbors. Beyond the training rows the share rises to one, where c is all
+of k(x, x).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from cavity.gp.gaussian import Posterior
+
+SAMPLE_ROWS, SAMPLE_ELEMENTS = 512, 2**23  # rows that are compared with each other; their squared number times classes
+BINS, BIN_ROWS = 8, 4  # of c, at most; rows of a bin, at least
+
+
+class Residual(NamedTuple):
+    """The share of c that the training rows leave open, at increasing values of c, for every class."""
+
+    variance: Float[Tensor, "C K"]
+    share: Float[Tensor, "C K"]
+
+    def is_valid(self) -> bool:
+        """Whether a measurement can have given these numbers."""
+        ascends = (self.variance >= 0).all() and (self.variance.diff() >= 0).all() and self.variance.isfinite().all()
+        return bool(ascends and ((self.share >= 0) & (self.share <= 1)).all())
+
+    def open_share(self, c: Float[Tensor, "C N"], prior: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
+        """Return the share at rows of residual variance c and prior variance k(x, x)."""
+        last = self.variance[:, -1:]
+        right = torch.searchsorted(self.variance, c.contiguous()).clamp(1, self.variance.shape[1] - 1)
+        x0, x1 = (self.variance.gather(1, at) for at in (right - 1, right))
+        y0, y1 = (self.share.gather(1, at) for at in (right - 1, right))
+        inside = torch.lerp(y0, y1, _position(c, x0, x1))
+        return torch.where(c <= last, inside, torch.lerp(y1, torch.ones_like(y1), _position(c, last, prior)))
+
+
+def _position(x: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """Return where x lies from start (0) to end (1)."""
+    return ((x - start) / (end - start).clamp_min(torch.finfo(x.dtype).tiny)).clamp(0.0, 1.0)
+
+
+@torch.inference_mode()
+def measure_residual(
+    posterior: Posterior, X: Float[Tensor, "R D"], weight: Float[Tensor, "R"], total_weight: float
+) -> Residual:
+    """Measure the share between training rows.
+
+    Args:
+        posterior: q(u).
+        X: a random sample of the training rows.
+        weight: of each of them; a row of weight w counts as w copies of it.
+        total_weight: of all training rows.
+    """
+    prior, C = posterior.prior, posterior.prior.n_classes
+    n = min(len(X), SAMPLE_ROWS, max(BIN_ROWS, int((SAMPLE_ELEMENTS / C) ** 0.5)))
+    X, weight = X[:n].to(prior.Z), weight[:n].to(prior.Z)
+    f = prior.conditional(X, in_double=True)
+    c = (f.s - prior.noise[:, None]).clamp_min(torch.finfo(f.s.dtype).tiny)
+    square = (prior.kernel.bind(prior.params, X[None], X.dtype).gram - f.W.mT @ f.W).square_()
+    # each row as a new one beside the others: its own copies but one, and all other rows, sampled or not
+    others = ((total_weight - weight) / (weight.sum() - weight).clamp_min(1e-300))[:, None] * weight
+    others.diagonal().copy_((weight - 1.0).clamp_min(0.0))
+    # Σ_i Δ_i w_i w_iᵀ = P − I gives the mean of Δ
+    gain = posterior.whitened.R_inverse.inverse().square().sum((-2, -1)) - f.W.shape[-2]
+    known = (f.W.square().sum(-2) * weight).sum(-1) * (total_weight / weight.sum())
+    precision = (gain.clamp_min(0.0) / known.clamp_min(torch.finfo(known.dtype).tiny))[:, None]
+    share = 1.0 / (1.0 + precision * (square * others).sum(-1) / c)
+    order = c.argsort(-1)
+    c, share = (part.expand(C, -1).gather(1, order) for part in (c, share))
+    bins = torch.arange(n, device=c.device).tensor_split(max(1, min(BINS, n // BIN_ROWS)))
+    centers = [c[:, part].median(-1).values for part in bins]
+    means = [share[:, part].mean(-1) for part in bins]
+    return Residual(torch.stack([*centers, c[:, -1]], -1), torch.stack([*means, means[-1]], -1))
