@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.figures import STYLES, legend, line, new_figure, plain
 from benchmarks.records import Record
@@ -45,7 +44,7 @@ def cost(job: Job) -> float:
 def run(job: Job) -> Record:
     """Fit, and split the uncertainty at each place."""
     rng = np.random.default_rng(job["seed"])
-    cloud: NDArray[np.int64] = rng.integers(0, 2, job["rows"])
+    cloud = rng.integers(0, 2, size=(job["rows"],))
     X = rng.standard_normal((job["rows"], 2)) + cloud[:, None]
     y = cloud if job["labels"] == "clouds" else rng.integers(0, 2, job["rows"])
     clf = GPClassifier(job["method"], n_inducing=job["n_inducing"], random_state=job["seed"], device="cpu").fit(X, y)

@@ -206,7 +206,8 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
     axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
-    axes |= {RESIDUAL + name: "CR" for name in Residual._fields} if any(n.startswith(RESIDUAL) for n in tensors) else {}
+    if any(name.startswith(RESIDUAL) for name in tensors):
+        axes |= {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
     axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
     for name, letters in axes.items():
@@ -255,7 +256,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     if RESIDUAL + "share" in tensors:
         residual = Residual(*(tensors[RESIDUAL + name] for name in Residual._fields))
         if not residual.is_valid():
-            raise ValueError("residual.variance must be positive and increase, and residual.share lie between 0 and 1")
+            raise ValueError("residual.variance must increase, and residual.share lie between 0 and 1")
     found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"], residual)
     found["scaler"] = _unpack_scaler(found["scaler"], tensors)
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})

@@ -111,15 +111,21 @@ class Posterior:
         a, h = self.whitened.project(f.W)
         return a, f.s + h
 
-    def parts(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+    def parts(
+        self, X: Float[Tensor, "B D"]
+    ) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
         """Return the mean of f and two parts of its variance: what more rows would remove, and what would remain."""
         f = self.prior.conditional(X, in_double=True)
         a, h = self.whitened.project(f.W)
         residual = (f.s - self.prior.noise[:, None]).clamp_min(0.0)
-        open_part = residual
-        if self.residual is not None:
-            open_part = residual * self.residual.open_share(residual, f.blocks.diag.expand_as(residual))
-        return a, h + open_part, f.s - open_part
+        if self.residual is None:
+            return a, h + residual, f.s - residual
+        share = self.residual.open_share(residual, f.blocks.diag.expand_as(residual))
+        open_part, whole = h + share * residual, f.s + h
+        if self.sharpness < 1.0:  # held-out rows have shown noise that the model misses: it is as large at every row
+            widened, beyond = 1.0 - self.sharpness**2, (whole - self.residual.typical[:, None]).clamp_min(0.0)
+            open_part = torch.lerp(open_part, torch.minimum(open_part, beyond), widened)
+        return a, open_part, whole - open_part
 
     def to(self, device: torch.device) -> Posterior:
         """Return a copy on another device, detached from any autograd graph."""

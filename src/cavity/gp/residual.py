@@ -24,15 +24,22 @@ BINS, BIN_ROWS = 8, 4  # of c, at most; rows of a bin, at least
 
 
 class Residual(NamedTuple):
-    """The share of c that the training rows leave open, at increasing values of c, for every class."""
+    """The share of c that the training rows leave open, for every class.
+
+    Attributes:
+        variance: increasing values of c.
+        share: the share at each of them.
+        typical: the median variance of f at the training rows.
+    """
 
     variance: Float[Tensor, "C K"]
     share: Float[Tensor, "C K"]
+    typical: Float[Tensor, "C"]
 
     def is_valid(self) -> bool:
         """Whether a measurement can have given these numbers."""
-        ascends = (self.variance >= 0).all() and (self.variance.diff() >= 0).all() and self.variance.isfinite().all()
-        return bool(ascends and ((self.share >= 0) & (self.share <= 1)).all())
+        ascends = (self.variance >= 0).all() and (self.variance.diff() >= 0).all()
+        return bool(ascends and ((self.share >= 0) & (self.share <= 1)).all() and (self.typical > 0).all())
 
     def open_share(self, c: Float[Tensor, "C N"], prior: Float[Tensor, "C N"]) -> Float[Tensor, "C N"]:
         """Return the share at rows of residual variance c and prior variance k(x, x)."""
@@ -80,4 +87,5 @@ def measure_residual(
     bins = torch.arange(n, device=c.device).tensor_split(max(1, min(BINS, n // BIN_ROWS)))
     centers = [c[:, part].median(-1).values for part in bins]
     means = [share[:, part].mean(-1) for part in bins]
-    return Residual(torch.stack([*centers, c[:, -1]], -1), torch.stack([*means, means[-1]], -1))
+    typical = (posterior.whitened.project(f.W)[1] + f.s).median(-1).values
+    return Residual(torch.stack([*centers, c[:, -1]], -1), torch.stack([*means, means[-1]], -1), typical)

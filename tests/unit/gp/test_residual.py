@@ -29,20 +29,20 @@ def clouds(n, labels="clouds", seed=0):
 
 
 @pytest.mark.parametrize("labels", ["clouds", "random"])
-@pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi"])
+@pytest.mark.parametrize("method", ["ep", "sep", "gfitc"])
 def test_inside_the_data_epistemic_uncertainty_falls_with_rows(method, labels):
     """M and the hyper-parameters are fixed, and much of f is not determined by u."""
     found = []
-    for n in (100, 800, 6400):
+    for n in (60, 400, 2400):
         X, y = clouds(n, labels)
-        clf = fixed(method, kernel=RBF(0.6, 4.0), noise=0.05, n_inducing=15).fit(X, y)
+        clf = fixed(method, kernel=RBF(0.6, 4.0), noise=0.05, n_inducing=15, max_epochs=50).fit(X, y)
         inside, far = clf.uncertainty(BORDER), clf.uncertainty(FAR)
         assert far.epistemic > inside.epistemic.max()
         np.testing.assert_allclose(inside.total, inside.aleatoric + inside.epistemic, atol=1e-15)
         found.append(inside.epistemic)
-    assert (found[1] < 0.7 * found[0]).all()
+    assert (found[1] < 0.5 * found[0]).all()
     assert (found[2] < 0.5 * found[1]).all()
-    assert found[2].max() < 0.1
+    assert found[2].max() < 0.03
 
 
 def test_the_issue_of_two_clouds():
@@ -56,6 +56,17 @@ def test_the_issue_of_two_clouds():
     ]
     assert found[0] > 2 * found[1] > 4 * found[2]
     assert found[2] < 0.03
+
+
+def test_noise_that_calibration_finds_is_aleatoric_inside_the_data_only():
+    """A sharpness below 1 widens f at all rows; far away the function is as unknown as before."""
+    X, y = clouds(400)
+    clf = fixed(kernel=RBF(0.6, 4.0), noise=0.05, n_inducing=15).fit(X, y)
+    q = replace(clf.posterior_, sharpness=0.2)
+    inside, far = (predict.uncertainty(q, torch.from_numpy(at)) for at in (BORDER, FAR))
+    assert (inside.total >= clf.uncertainty(BORDER).total).all()
+    assert (inside.epistemic < clf.uncertainty(BORDER).epistemic).all()
+    assert far.epistemic > max(0.3, 10 * inside.epistemic.max())
 
 
 def test_copies_of_one_row_leave_the_share_of_a_single_place():
@@ -75,14 +86,16 @@ def test_copies_of_one_row_leave_the_share_of_a_single_place():
 def test_weights_are_copies():
     q, rng = posterior(), np.random.default_rng(0)
     X, weight = torch.from_numpy(rng.normal(size=(30, 2))), torch.from_numpy(rng.integers(1, 5, 30)).double()
-    whole = measure_residual(q, X, weight, float(weight.sum()))
-    twice = measure_residual(q, X, weight, 2 * float(weight.sum()))
-    assert (twice.variance == whole.variance).all()
-    assert (whole.share < 1).all()
+    copies = X.repeat_interleave(weight.long(), 0)
+    merged = measure_residual(q, X, weight, float(weight.sum()))
+    apart = measure_residual(q, copies, torch.ones(len(copies)).double(), float(weight.sum()))
+    c = torch.full((3, 1), 0.3).double()
+    one, other = (part.open_share(c, torch.ones_like(c)) for part in (merged, apart))
+    torch.testing.assert_close(one, other, rtol=0.2, atol=0.0)  # bins hold other rows
 
 
 def test_the_share_between_and_beyond_the_measured_values():
-    residual = Residual(torch.tensor([[0.1, 0.2, 0.4]]).double(), torch.tensor([[0.8, 0.4, 0.2]]).double())
+    residual = Residual(torch.tensor([[0.1, 0.2, 0.4]]).double(), torch.tensor([[0.8, 0.4, 0.2]]).double(), torch.ones(1).double())
     c = torch.tensor([[0.0, 0.1, 0.15, 0.3, 0.4, 0.7, 1.0]]).double()
     found = residual.open_share(c, torch.ones_like(c))
     torch.testing.assert_close(found, torch.tensor([[0.8, 0.8, 0.6, 0.3, 0.2, 0.6, 1.0]]).double())
