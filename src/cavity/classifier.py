@@ -76,7 +76,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
         max_epochs: maximum number of passes over the rows; "auto" chooses by the number of rows.
         max_seconds: maximum training time.
-        tol: training stops when log Z_q per row rises by less than this per epoch.
+        tol: training stops when log Z_q per row rises by less than this per epoch; if q(u) is all there is to learn,
+            when a sweep changes it by less than this. "auto" is 1e-4, and 1e-10 if q(u) is all.
         optimizer: "adam" with a decaying rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
             adaptive rates for EP and SEP, L-BFGS for GFITC, and for VI on hyper-parameters and q(u) at once.
         learning_rate: of the optimizer; None for its default.
@@ -143,7 +144,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         batch_size: int | str | None = "auto",
         max_epochs: int | str = "auto",
         max_seconds: float | None = None,
-        tol: float = 1e-4,
+        tol: float | str = "auto",
         optimizer: str = "auto",
         learning_rate: float | None = None,
         damping: float | None = None,

@@ -6,6 +6,7 @@ attributes. `OnlineFit` does the same for `partial_fit`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,8 +45,9 @@ from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
 from cavity.runtime.progress import show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads
+from cavity.runtime.warnings import CavityWarning
 from cavity.training.checkpoint import Checkpointer, Checkpoints
-from cavity.training.history import Event, Record, Stop, Watch, describe
+from cavity.training.history import NUMERICAL_EVENTS, Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Trainer
@@ -299,8 +301,11 @@ class Fit:
         return replace(model, values={name: broadcast(value) for name, value in model.values.items()})
 
     def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
-        """Gather what the classifier publishes."""
+        """Gather what the classifier publishes, and warn of what makes log Z or the predictions less exact."""
         trained, online = fitted.trained, None
+        last = {r["event"]: r for r in trained.history.records if r["event"] in NUMERICAL_EVENTS}
+        for record in last.values() if self.options.workers.rank == 0 else ():
+            warnings.warn(f"{describe(record)}.", CavityWarning, stacklevel=4)
         if self.plan.settings.method in ("auto", "sep"):
             state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
             residual = trained.posterior.to(torch.device("cpu")).residual
@@ -364,12 +369,13 @@ class Fit:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         lbfgs = self.plan.lbfgs(model)
         try:
-            if not model.learned:
-                trained = trainer.infer()
-            elif lbfgs is not None:
-                trained = train_lbfgs(trainer, lbfgs)
-            else:
-                trained = trainer.train(self.plan.stepwise_optimizer(model, float(own_weight.sum())))
+            with trainer.jitter:
+                if not model.learned:
+                    trained = trainer.infer()
+                elif lbfgs is not None:
+                    trained = train_lbfgs(trainer, lbfgs)
+                else:
+                    trained = trainer.train(self.plan.stepwise_optimizer(model, float(own_weight.sum())))
         except FactorizationError as error:
             raise trainer.failure(error) from error
         if is_main:

@@ -39,6 +39,7 @@ EPOCHS = 250
 LBFGS_EPOCHS = 50  # iterations
 INFERENCE_SWEEPS = 5000  # where only q(u) is inferred
 BATCH_SIZE = 500
+TOL, INFERENCE_TOL = 1e-4, 1e-10  # with tol="auto": rise of log Z per row and epoch; change of q in a sweep
 STEPS = 2000  # of mini-batch training with max_epochs="auto"
 RATE, BATCH_RATE = 0.05, 0.02
 DAMPING = {"ep": 0.5, "sep": 0.5, "gfitc": 0.5, "vi": 0.25}
@@ -74,7 +75,7 @@ class Settings:
     batch_size: int | str | None
     max_epochs: int | str
     max_seconds: float | None
-    tol: float
+    tol: float | str
     optimizer: str
     learning_rate: float | None
     damping: float | None
@@ -213,10 +214,10 @@ def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
         batch_size=batch_size,
         max_epochs=_max_epochs(s, n_rows, batch_size),
         max_seconds=s.max_seconds and s.max_seconds / (1 + folds),
-        tol=s.tol,
+        tol=TOL if isinstance(s.tol, str) else s.tol,
         damping=s.damping or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
-        sweep_tol=1e-4 if s.learns else min(1e-10, max(s.tol, 1e-12)),
+        sweep_tol=1e-4 if s.learns else INFERENCE_TOL if isinstance(s.tol, str) else s.tol,
         final_sweeps=0 if is_paper or not is_full or not s.learns else 50,
         seed=seed,
     )
@@ -346,7 +347,7 @@ _RULES: dict[str, Rule] = {
     "batch_size": (lambda v: v is None or _is_auto(v) or _is_count(v), "'auto', None (all rows) or a positive int"),
     "max_epochs": (lambda v: _is_auto(v) or _is_count(v), "'auto' or a positive int"),
     "max_seconds": (lambda v: v is None or _is_positive(v), "None or a positive number"),
-    "tol": (lambda v: _is_real(v) and v >= 0, "a number at or above 0"),
+    "tol": (lambda v: _is_auto(v) or (_is_real(v) and v >= 0), "'auto' or a number at or above 0"),
     "optimizer": _one_of("auto", "adam", "paper", "lbfgs"),
     "learning_rate": (lambda v: v is None or _is_positive(v), "None or a positive number"),
     "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),

@@ -111,9 +111,7 @@ class Posterior:
         a, h = self.whitened.project(f.W)
         return a, f.s + h
 
-    def parts(
-        self, X: Float[Tensor, "B D"]
-    ) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+    def parts(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
         """Return the mean of f and two parts of its variance: what more rows would remove, and what would remain."""
         f = self.prior.conditional(X, in_double=True)
         a, h = self.whitened.project(f.W)

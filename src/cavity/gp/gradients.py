@@ -74,7 +74,10 @@ def pull_back(prior: Prior, f: Conditional, gradient: Gradient) -> dict[str, Ten
         gradient = Gradient(*(by.sum(0, keepdim=True) for by in gradient))
     by_gram = L_inverse.mT @ gradient.gram @ L_inverse
     by_cross = torch.matmul(L_inverse.mT, gradient.cross)
-    by_noise = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1) + gradient.kappa.sum(-1)
+    by_diagonal, raised = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1), prior.least_noise
+    by_noise = torch.where(prior.is_raised, raised * by_diagonal, by_diagonal) + gradient.kappa.sum(-1)
     by_noise = noise * sum_to(by_noise, noise.shape)
+    by_mean = torch.where(prior.is_raised, raised / by_gram.shape[-1] * by_diagonal, 0.0)
+    add_to_diagonal_(by_gram, by_mean[:, None])
     by_params, by_Z = prior.bound.pull_back(f.blocks, by_gram, by_cross, gradient.kappa)
     return {"Z": by_Z, "log_noise": by_noise} | {KERNEL + name: by for name, by in by_params.items()}

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cavity.kernels import Kernel, Params
@@ -79,9 +79,21 @@ class Prior:
     @cached_property
     def L(self) -> Float[Tensor, "_ M M"]:
         """The Cholesky factor of K, its diagonal raised where the noise is too small."""
-        mean = self.K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
-        missing = (least_diagonal(self.dtype) * mean - self.noise[:, None]).clamp_min(0.0)
-        return cholesky(add_to_diagonal_(self.K.clone(), missing))
+        return cholesky(add_to_diagonal_(self.K.clone(), self._missing_noise.clamp_min(0.0)[:, None]))
+
+    @cached_property
+    def _missing_noise(self) -> Float[Tensor, "_"]:
+        return self.least_noise * self.K.diagonal(dim1=-2, dim2=-1).mean(-1) - self.noise
+
+    @property
+    def least_noise(self) -> float:
+        """The least noise on the diagonal of K, relative to its mean."""
+        return least_diagonal(self.dtype)
+
+    @property
+    def is_raised(self) -> Bool[Tensor, "_"]:
+        """Whether the diagonal of K is raised to `least_noise`: then it follows its mean instead of the noise."""
+        return self._missing_noise > 0.0
 
     @cached_property
     def L_inverse(self) -> Float[Tensor, "_ M M"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cavity.numerics.limits import proper, tiny
@@ -77,6 +77,11 @@ def cavity(mean: Tensor, var: Tensor, site: Site) -> Cavity:
 def live_weight(cavities: Cavity, weight: Float[Tensor, "C B"]) -> Float[Tensor, "C B"]:
     """Set the weight of a factor to 0 if one of its cavities is improper: the factor is left out of the sweep."""
     return torch.where((cavities.d > 0).all(0), weight, 0.0)
+
+
+def count_left_out(cavities: Cavity, weight: Float[Tensor, "C B"]) -> Int[Tensor, ""]:
+    """Count the factors that `live_weight` leaves out."""
+    return ((weight > 0) & ~(cavities.d > 0).all(0)).sum()
 
 
 def tilted(cavities: Cavity, s: Float[Tensor, "2 C B"] | float) -> Tilted:

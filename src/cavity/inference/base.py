@@ -109,12 +109,14 @@ ALL_TERMS = Terms()
 class Objective(NamedTuple):
     """log Z_q or its estimate from one batch, and its gradients, None where they were not asked for.
 
-    `gradient` is by the kernel blocks, `by_q` by the state of a method whose state the optimizer moves.
+    `gradient` is by the kernel blocks, `by_q` by the state of a method whose state the optimizer moves. `left_out`
+    counts the factors of the batch whose cavities are improper; it is None with a gradient, and where there are none.
     """
 
     log_z: Tensor
     gradient: Gradient | None = None
     by_q: Tensor | None = None
+    left_out: Tensor | None = None
 
 
 class Method(ABC):

@@ -11,7 +11,19 @@ from torch import Tensor
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
-from cavity.gp.sites import Site, both, cavity, collect, damped, live_weight, log_site_scale, new_site, opposed, tilted
+from cavity.gp.sites import (
+    Site,
+    both,
+    cavity,
+    collect,
+    count_left_out,
+    damped,
+    live_weight,
+    log_site_scale,
+    new_site,
+    opposed,
+    tilted,
+)
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
 from cavity.numerics.linalg import symmetrize
 
@@ -61,7 +73,7 @@ class EP(Method):
         of_rows = (weight * log_site_scale(mean, var, sites, cavities, moments)).sum()
         log_z = terms.share * q.log_normalizer(natural.r).sum() + of_rows
         if not terms.gradient:
-            return Objective(log_z)
+            return Objective(log_z, left_out=count_left_out(cavities, factor_weights(batch)))
         gram, d = prior_mismatch(q, terms.share), cavities.d
         shift = (sites.precision * mean - sites.precision_mean) / d  # the cavity's mean is that of q plus shift·P⁻¹w
         if terms.exact:

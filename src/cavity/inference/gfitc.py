@@ -11,7 +11,18 @@ from torch import Tensor
 from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
-from cavity.gp.sites import Site, both, cavity, collect, damped, live_weight, log_site_scale, new_site, tilted
+from cavity.gp.sites import (
+    Site,
+    both,
+    cavity,
+    collect,
+    count_left_out,
+    damped,
+    live_weight,
+    log_site_scale,
+    new_site,
+    tilted,
+)
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
 
 
@@ -55,7 +66,7 @@ class GFITC(Method):
         of_rows = (batch.weight * (0.5 * (f.s * gamma.square() * e - e.log()))).sum() + of_factors.sum()
         log_z = terms.share * q.log_normalizer(natural.r).sum() + of_rows
         if not terms.gradient:
-            return Objective(log_z)
+            return Objective(log_z, left_out=count_left_out(cavities, factor_weights(batch)))
         by_mean = gamma - beta * a
         by_var = 0.5 * (by_mean.square() - beta * (1.0 - beta * h))
         by = RowDerivatives(*(batch.weight * x for x in (by_mean, -beta, by_var)))

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import math
+import warnings
+from contextvars import ContextVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from cavity.numerics.limits import rounding
+from cavity.runtime.warnings import CavityWarning
 
 JITTER_GROWTH = 10.0
 LARGEST_LEAF = 64  # rows of a triangular matrix that a GPU inverts by substitution
 LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
+
+
+class JitterLog:
+    """Records inside its context where `cholesky` adds more jitter than a rounding error; elsewhere that is a warning.
+
+    Attributes:
+        matrices: number of such factorizations.
+        largest: the largest jitter, relative to the mean diagonal.
+    """
+
+    _active: ClassVar[ContextVar[JitterLog | None]] = ContextVar("jitter", default=None)
+
+    def __init__(self) -> None:
+        self.matrices, self.largest = 0, 0.0
+
+    def __enter__(self) -> JitterLog:
+        self._token = self._active.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._active.reset(self._token)
+
+    def take(self) -> dict[str, float]:
+        """Return what was recorded, and forget it."""
+        found = {"matrices": self.matrices, "jitter": self.largest}
+        self.matrices, self.largest = 0, 0.0
+        return found
+
+    @classmethod
+    def add(cls, jitter: float) -> None:
+        """Record a factorization in the active log, or warn if there is none."""
+        if (log := cls._active.get()) is not None:
+            log.matrices, log.largest = log.matrices + 1, max(log.largest, jitter)
+        else:
+            what = f"A covariance matrix was nearly singular: {jitter:.0e} of its mean diagonal was added"
+            warnings.warn(f"{what}. Use fewer inducing points or more noise.", CavityWarning, stacklevel=3)
 
 
 class FactorizationError(ArithmeticError):
@@ -40,6 +80,8 @@ def cholesky(A: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
         jitter = torch.where(info > 0, relative * scale, jitter)
         L, info = torch.linalg.cholesky_ex(A + torch.diag_embed(jitter[..., None].expand(A.shape[:-1])))
         if not info.any():
+            if relative > rounding(A.dtype):
+                JitterLog.add(relative)
             return L
         relative *= JITTER_GROWTH
     raise FactorizationError(

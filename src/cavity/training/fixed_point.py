@@ -61,11 +61,12 @@ def fixed_point(
     is_over: Callable[[], bool],
     note: Callable[[int, float], None] | None = None,
     workers: Workers = SINGLE_PROCESS,
+    relax: Callable[[], None] = lambda: None,
 ) -> Any:
     """Return the first state that a sweep changes by less than `tol`, or the last one.
 
-    An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow.
-    `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
+    An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow;
+    if these make none either, `relax` makes the sweeps smaller, because the states go in a circle. `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
     """
     mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST
@@ -90,6 +91,9 @@ def fixed_point(
         if stale > PATIENCE and plain == 0:
             mixing.reset()
             plain, rest, least, stale = rest, 2 * rest, math.inf, 0
+        elif stale > REST and plain > 0:
+            relax()
+            plain, least, stale = max(plain, rest), math.inf, 0
         state = new if plain else _mixed(mixing, state, new, workers)
         plain = max(plain - 1, 0)
     return safe

@@ -30,12 +30,30 @@ class Event(StrEnum):
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
     HYPERPARAMETERS_KEPT = "hyperparameters_kept", "hyper-parameters not updated in {batches} batches (last: {reason})"
+    NOT_CONVERGED = (
+        "not_converged",
+        "{method} has not converged: the last of {sweeps} sweeps changed q by {change:.1e}, more than tol={tol:.1e}. "
+        "Raise max_epochs or tol, or lower damping",
+    )
+    FACTORS_LEFT_OUT = (
+        "factors_left_out",
+        "{factors} of {of} factors are left out of log Z, because their cavities are improper. Lower damping, or use "
+        "more noise",
+    )
+    JITTER_ADDED = (
+        "jitter_added",
+        "{matrices} covariance matrices were nearly singular: up to {jitter:.0e} of their mean diagonal was added. Use "
+        "fewer inducing points or more noise",
+    )
     CHECKPOINT_SKIPPED = "checkpoint_skipped", "damaged checkpoint skipped: {reason}"
 
     def __new__(cls, value: str, sentence: str = "") -> Event:
         event = str.__new__(cls, value)
         event._value_, event.sentence = value, sentence
         return event
+
+
+NUMERICAL_EVENTS = (Event.NOT_CONVERGED, Event.FACTORS_LEFT_OUT, Event.JITTER_ADDED)  # of which the user is warned
 
 
 def describe(record: Record) -> str:

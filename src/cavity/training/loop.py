@@ -17,7 +17,7 @@ from torch import Tensor
 from cavity.data.training_data import Data
 from cavity.gp.prior import Prior
 from cavity.inference import Batch, Method, Terms
-from cavity.numerics.linalg import FactorizationError
+from cavity.numerics.linalg import FactorizationError, JitterLog
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.training.checkpoint import Checkpointable, Checkpointer
 from cavity.training.cuda_graphs import Recorder, Replay, settled
@@ -32,6 +32,8 @@ MAX_FAILURES = 25  # in a row, before training is given up
 EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
 PASS_ELEMENTS = 1_000_000  # elements of a block, in a pass that only computes sums
 REPLAYS = 32  # recorded steps between two queries of the GPU
+LEAST_DAMPING = 0.01  # of sweeps that go in a circle
+LEAST_TOL = 1e-10  # the change of the last sweep that counts as converged if tol=0 asks for all sweeps
 OPTIMIZER = "optimiser."  # prefix in checkpoints, spelled as in version 0.1.0
 
 
@@ -95,6 +97,7 @@ class Trainer:
         self._watch_times = sorted(watch.at, reverse=True) if watch else []
         self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
+        self.jitter = JitterLog()
 
     def start(self) -> tuple[Tensor, Any]:
         """Return the initial θ and a state without data."""
@@ -234,7 +237,11 @@ class Trainer:
         theta, state = self.start()
         prior, n = self.model.prior(theta), self.plan.max_epochs
         state = self.converge(prior, state, n, lambda sweeps, change: self.note(sweeps, None, 0.0, change=change))
-        return self.finish(theta, state, self.history.records[-1]["epoch"])
+        last, tol = self.history.records[-1], self.plan.sweep_tol
+        if not last["change"] < (tol or LEAST_TOL) and not self.clock.is_stopped():
+            fields = {"sweeps": last["epoch"], "change": last["change"], "tol": tol}
+            self.note(last["epoch"], None, 0.0, Event.NOT_CONVERGED, method=type(self.method).__name__, **fields)
+        return self.finish(theta, state, last["epoch"])
 
     def finish(self, theta: Tensor, state: Any, epochs: int) -> Trained:
         """Make the final sweeps of the plan, and compute q(u) and log Z at the last θ."""
@@ -245,9 +252,14 @@ class Trainer:
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
         state = self.inference.refresh(prior, self._state(theta, state), self._pass())
-        posterior, log_z = self.method.posterior(prior, state), self.inference.log_z(prior, state, self._pass())
+        posterior = self.method.posterior(prior, state)
+        log_z, left_out, n_factors = self.inference.log_z(prior, state, self._pass())
         if not math.isfinite(log_z):
             raise FactorizationError("log Z is not finite")
+        if left_out:
+            self.note(epochs, None, 0.0, Event.FACTORS_LEFT_OUT, factors=left_out, of=n_factors)
+        if self.jitter.matrices:
+            self.note(epochs, None, 0.0)
         return Trained(theta, state, posterior, log_z, self.history, epochs)
 
     def converge(
@@ -259,6 +271,10 @@ class Trainer:
         workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
         damping, natural = self._damping(0) * self.scale, None
 
+        def relax() -> None:
+            nonlocal damping
+            damping = max(0.5 * damping, min(LEAST_DAMPING, damping))
+
         def sweep(state: Any) -> Any:
             nonlocal natural
             if mixes:
@@ -269,7 +285,7 @@ class Trainer:
             return state
 
         change, tol = partial(relative_change, workers=workers), self.plan.sweep_tol
-        return fixed_point(sweep, change, state, max_sweeps, tol, mixes, self.clock.is_over, note, workers)
+        return fixed_point(sweep, change, state, max_sweeps, tol, mixes, self.clock.is_over, note, workers, relax)
 
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
         """Return the state with its sums recomputed; in full-batch training every update does that itself."""
@@ -303,6 +319,8 @@ class Trainer:
 
     def note(self, epoch: int, objective: float | None, rate: float, event: Event | None = None, **fields: Any) -> None:
         """Add a record to the history; the objective is None if it was not evaluated."""
+        if event is None and self.jitter.matrices:
+            event, fields = Event.JITTER_ADDED, fields | self.jitter.take()
         record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
         self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **fields)
 

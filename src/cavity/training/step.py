@@ -56,13 +56,20 @@ class Inference:
         gradient, log_z = self.workers.sum(model.join(parts), found.log_z)
         return log_z, gradient
 
-    def log_z(self, prior: Prior, state: Any, batches: Iterable[Batch]) -> float:
-        """Return log Z_q of all rows, batch by batch: each estimate counts by its fraction of the rows."""
-        total = 0.0
+    def log_z(self, prior: Prior, state: Any, batches: Iterable[Batch]) -> tuple[float, int, int]:
+        """Return log Z_q of all rows, how many factors it leaves out, and how many there are.
+
+        Each batch estimates log Z_q, and counts by its fraction of the rows.
+        """
+        total, left_out, n_factors = 0.0, 0, 0
         for batch in batches:
             f = prior.conditional(batch.X)
-            total += float(self.objective(prior, f, state, batch, None, Terms(gradient=False)).log_z) / batch.scale
-        return float(self.workers.sum(prior.Z.new_tensor(total))[0])
+            found = self.objective(prior, f, state, batch, None, Terms(gradient=False))
+            total += float(found.log_z) / batch.scale
+            left_out += 0 if found.left_out is None else int(found.left_out)
+            n_factors += int((~batch.own).sum())
+        log_z, *counts = self.workers.sum(*map(prior.Z.new_tensor, (total, left_out, n_factors)))
+        return float(log_z), int(counts[0]), int(counts[1])
 
     def refresh(self, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:
         """Recompute the sums T and t in the state from the sites of every row, under the current kernel."""

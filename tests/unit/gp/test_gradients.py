@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from cavity.gp import prior as prior_module
 from cavity.gp.gaussian import Whitened
 from cavity.gp.gradients import Gradient, RowDerivatives, prior_mismatch, pull_back, rows_gradient, whitened_gradient
+from cavity.inference import EP, GFITC
 from cavity.kernels import RBF
 from tests.autograd_kernels import ByAutograd
-from tests.problems import kappa, random_sites
+from tests.problems import converge, kappa, objective, random_sites
 from tests.unit.gp.conftest import PROBLEM
 
 C, M = PROBLEM.Z.shape[:2]
@@ -38,6 +40,30 @@ def test_pull_back_is_the_chain_rule_through_the_kernel_blocks(shared):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [EP, GFITC])
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-5), (torch.float32, 2e-3)])
+@pytest.mark.parametrize("shared", [(False, False), (True, True)])
+def test_the_gradient_where_the_diagonal_floor_is_active(monkeypatch, method, dtype, rtol, shared):
+    """Against finite differences of the converged log Z. The floor is raised so that it matters: 0.3 of the mean."""
+    monkeypatch.setattr(prior_module, "least_diagonal", lambda dtype: 0.3)
+    model = replace(PROBLEM, noise=np.array(0.1)).model(RBF(1.3, 2.0), shared=shared, dtype=dtype)
+    data, theta, method = PROBLEM.data(), model.start(), method()
+    prior = model.prior(theta)
+    assert prior.is_raised.all()
+    f, state = prior.conditional(data.X), converge(method, prior, data)
+    parts = model.split(model.join(pull_back(prior, f, objective(method, prior, f, state, data.full).gradient)))
+
+    def log_z(theta):
+        prior = model.prior(theta)
+        state = converge(method, prior, data)
+        return float(objective(method, prior, prior.conditional(data.X), state, data.full).log_z)
+
+    for name in ("log_noise", "kernel.log_variance"):
+        step = model.join({name: torch.full_like(model.values[name], 1e-3 if dtype == torch.float64 else 2e-2)})
+        difference = (log_z(theta + step) - log_z(theta - step)) / (2 * float(step.max()))
+        assert float(parts[name].sum()) == pytest.approx(difference, rel=rtol)
 
 
 def test_prior_mismatch_leaves_the_covariance_alone():

@@ -95,7 +95,9 @@ def test_weights_are_copies():
 
 
 def test_the_share_between_and_beyond_the_measured_values():
-    residual = Residual(torch.tensor([[0.1, 0.2, 0.4]]).double(), torch.tensor([[0.8, 0.4, 0.2]]).double(), torch.ones(1).double())
+    residual = Residual(
+        torch.tensor([[0.1, 0.2, 0.4]]).double(), torch.tensor([[0.8, 0.4, 0.2]]).double(), torch.ones(1).double()
+    )
     c = torch.tensor([[0.0, 0.1, 0.15, 0.3, 0.4, 0.7, 1.0]]).double()
     found = residual.open_share(c, torch.ones_like(c))
     torch.testing.assert_close(found, torch.tensor([[0.8, 0.8, 0.6, 0.3, 0.2, 0.6, 1.0]]).double())

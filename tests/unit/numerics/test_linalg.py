@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from cavity.numerics.limits import rounding
 from cavity.numerics.linalg import (
     LARGEST_JITTER,
     FactorizationError,
+    JitterLog,
     add_to_diagonal_,
     cholesky,
     inverse_by_halves,
@@ -19,6 +21,7 @@ from cavity.numerics.linalg import (
     times_vector,
     vector_times,
 )
+from cavity.runtime.warnings import CavityWarning
 
 
 def random(*shape, seed=0):
@@ -41,7 +44,8 @@ def with_eigenvalue(value, size=4):
 
 def factor_and_jitter(A):
     """The factor, and what was added to the diagonal of each matrix before it was factorized."""
-    L = cholesky(A)
+    with JitterLog():
+        L = cholesky(A)
     added = (L @ L.mT - A).diagonal(dim1=-2, dim2=-1)
     return L, added.mean(-1)
 
@@ -52,6 +56,20 @@ def test_a_positive_definite_batch_needs_no_jitter():
     torch.testing.assert_close(L @ L.mT, A)
     assert torch.equal(L, L.tril())
     assert torch.equal(L, torch.linalg.cholesky(A))
+
+
+def test_jitter_beyond_rounding_is_a_warning_or_is_recorded():
+    first, second = with_eigenvalue(-0.5 * rounding(torch.float64)), with_eigenvalue(-5 * rounding(torch.float64))
+    cholesky(first)  # a rounding error of the mean diagonal is nothing to speak of
+    with pytest.warns(CavityWarning, match=r"nearly singular: 2e-11 of its mean diagonal was added"):
+        cholesky(second)
+    with JitterLog() as log:
+        cholesky(first)
+        assert log.matrices == 0
+        cholesky(second)
+        cholesky(second)
+    assert log.take() == {"matrices": 2, "jitter": pytest.approx(10 * rounding(torch.float64))}
+    assert log.matrices == 0
 
 
 def test_a_single_matrix_needs_no_class_axis():
