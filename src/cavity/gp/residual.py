@@ -10,16 +10,20 @@ of k(x, x).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from cavity.gp.prior import Prior
+
 if TYPE_CHECKING:
     from cavity.gp.gaussian import Posterior
 
-SAMPLE_ROWS, SAMPLE_ELEMENTS = 512, 2**23  # rows that are compared with each other; their squared number times classes
+SAMPLE_ROWS = 512  # that are compared with each other
+BLOCK_ELEMENTS = 2**18  # of their covariances at a time
 BINS, BIN_ROWS = 8, 4  # of c, at most; rows of a bin, at least
 
 
@@ -69,19 +73,19 @@ def measure_residual(
         total_weight: of all training rows.
     """
     prior, C = posterior.prior, posterior.prior.n_classes
-    n = min(len(X), SAMPLE_ROWS, max(BIN_ROWS, int((SAMPLE_ELEMENTS / C) ** 0.5)))
+    n = min(len(X), SAMPLE_ROWS)
     X, weight = X[:n].to(prior.Z), weight[:n].to(prior.Z)
     f = prior.conditional(X, in_double=True)
     c = (f.s - prior.noise[:, None]).clamp_min(torch.finfo(f.s.dtype).tiny)
-    square = (prior.kernel.bind(prior.params, X[None], X.dtype).gram - f.W.mT @ f.W).square_()
     # each row as a new one beside the others: its own copies but one, and all other rows, sampled or not
-    others = ((total_weight - weight) / (weight.sum() - weight).clamp_min(1e-300))[:, None] * weight
-    others.diagonal().copy_((weight - 1.0).clamp_min(0.0))
+    squares = torch.cat([_squares(prior, f.W, X, rows) @ weight for rows in _blocks(n, C * n)], -1)
+    scale = (total_weight - weight) / (weight.sum() - weight).clamp_min(torch.finfo(weight.dtype).tiny)
+    neighbors = scale * (squares / c - weight * c).clamp_min(0.0) + (weight - 1.0).clamp_min(0.0) * c
     # Σ_i Δ_i w_i w_iᵀ = P − I gives the mean of Δ
     gain = posterior.whitened.R_inverse.inverse().square().sum((-2, -1)) - f.W.shape[-2]
     known = (f.W.square().sum(-2) * weight).sum(-1) * (total_weight / weight.sum())
     precision = (gain.clamp_min(0.0) / known.clamp_min(torch.finfo(known.dtype).tiny))[:, None]
-    share = 1.0 / (1.0 + precision * (square * others).sum(-1) / c)
+    share = 1.0 / (1.0 + precision * neighbors)
     order = c.argsort(-1)
     c, share = (part.expand(C, -1).gather(1, order) for part in (c, share))
     bins = torch.arange(n, device=c.device).tensor_split(max(1, min(BINS, n // BIN_ROWS)))
@@ -89,3 +93,15 @@ def measure_residual(
     means = [share[:, part].mean(-1) for part in bins]
     typical = (posterior.whitened.project(f.W)[1] + f.s).median(-1).values
     return Residual(torch.stack([*centers, c[:, -1]], -1), torch.stack([*means, means[-1]], -1), typical)
+
+
+def _blocks(n: int, elements: int) -> Iterator[slice]:
+    """Yield slices of n rows, each of which takes `elements` numbers, that fit into BLOCK_ELEMENTS."""
+    size = max(1, BLOCK_ELEMENTS // elements)
+    return (slice(first, first + size) for first in range(0, n, size))
+
+
+def _squares(prior: Prior, W: Tensor, X: Tensor, rows: slice) -> Tensor:
+    """Return the squared covariances of the residual at some of the rows with that at all of them."""
+    cross = prior.kernel.bind(prior.params, X[None, rows], X.dtype).blocks(X).cross
+    return (cross - W[:, :, rows].mT @ W).square_()

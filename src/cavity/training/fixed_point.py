@@ -66,7 +66,8 @@ def fixed_point(
     """Return the first state that a sweep changes by less than `tol`, or the last one.
 
     An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow;
-    if these make none either, `relax` makes the sweeps smaller, because the states go in a circle. `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
+    if these make none either, `relax` makes the sweeps smaller, because the states go in a circle. `note` is called
+    with the number of sweeps and the change; `workers` have different rows of the state.
     """
     mixing, safe, last = Anderson(workers=workers), state, math.inf
     least, stale, plain, rest = math.inf, 0, 0 if mixes else max_sweeps, REST

@@ -203,6 +203,7 @@ def test_calibration_is_on_where_all_rows_are_used_at_once(fitted):
     assert classifier(calibrate=2).fit(X, y).sharpness_ not in (1.0, model.sharpness_)
 
 
+@pytest.mark.filterwarnings("ignore:.* has not converged:cavity.runtime.warnings.CavityWarning")
 @pytest.mark.parametrize("changes", [{"calibrate": False}, {"learn_kernel": False, "learn_inducing": False}],
                          ids=["off", "nothing learned"])  # fmt: skip
 def test_where_it_is_off_sharpness_is_one(rows, changes):
@@ -210,6 +211,7 @@ def test_where_it_is_off_sharpness_is_one(rows, changes):
     assert model.sharpness_ == model.posterior_.sharpness == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:.* has not converged:cavity.runtime.warnings.CavityWarning")
 @pytest.mark.parametrize("changes", [{"batch_size": 30}, {"learn_kernel": False, "learn_inducing": False}],
                          ids=["batches", "nothing learned"])  # fmt: skip
 def test_those_who_ask_for_it_get_it(rows, changes):

@@ -74,6 +74,7 @@ def test_given_inducing_points_come_back_in_the_units_of_x():
         np.testing.assert_allclose(fitted.inducing_points_, np.stack([X[:4]] * 3), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.* has not converged:cavity.runtime.warnings.CavityWarning")
 def test_paper_start_values():
     """Variance and noise 1, ℓ² = median distance of the scaled rows, inducing points at rows, apart for each class."""
     X, y = np.random.default_rng(0).standard_normal((30, 2)) * [1.0, 50.0] + 7.0, np.arange(30) % 3

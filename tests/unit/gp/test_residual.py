@@ -28,6 +28,7 @@ def clouds(n, labels="clouds", seed=0):
     return X, cloud if labels == "clouds" else rng.integers(0, 2, n)
 
 
+@pytest.mark.filterwarnings("ignore:.* has not converged:cavity.runtime.warnings.CavityWarning")
 @pytest.mark.parametrize("labels", ["clouds", "random"])
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc"])
 def test_inside_the_data_epistemic_uncertainty_falls_with_rows(method, labels):
