@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 def torch_sources(version: str, system: str, has_gpu: bool) -> list[Source]:
     """List the places to try, in this order."""
-    default = [f"torch=={version}"]
+    default = ["--constraint", str(CONSTRAINTS), f"torch=={version}"]
     if system != "Linux":  # whose builds on PyPI have no CUDA
         return [Source(f"torch {version}, about {CPU_SIZE}", default)]
     with_cuda = f"torch {version} with NVIDIA's CUDA libraries, about {CUDA_SIZE} to download"
