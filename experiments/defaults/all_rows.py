@@ -1,4 +1,4 @@
-"""Do few inducing points make the model underconfident? The sharpness of the choice with M = 10 % of the rows and with all.
+"""Do few inducing points make the model underconfident? Compare the sharpness with M = 10 % of the rows and M = N.
 
 `python -m experiments.defaults.all_rows` makes the fits that have no record yet in all_rows.jsonl and writes the table
 into the README beside it. It needs the data folder.

@@ -172,3 +172,19 @@ def test_the_sharpness_does_not_come_from_few_inducing_points():
     folder = ROOT / "experiments/defaults"
     text = (folder / "README.md").read_text()
     assert f"<!-- all-rows -->\n{table(folder)}<!-- /all-rows -->" in text
+
+
+def test_the_uci_table_of_the_readme():
+    """Eight sets with M = 10 %: the paper's figures, ours with its settings, and our defaults."""
+    cells = {}
+    for line in (ROOT / "experiments/uci/results.md").read_text().partition("### Test error")[0].splitlines():
+        if "| 10% |" in line:
+            name, _, *rest = (cell.strip() for cell in line.strip("|").split("|"))
+            paper = [re.search(r"\((\d\.\d\d)\)", cell)[1] for cell in rest[:4]]
+            cells[name] = [*paper, *(cell.split(" ")[0] for cell in (rest[1], rest[4]))]
+    header = 'set | paper: GFITC | EP | SEP | VI | `paper("ep")` | `GPClassifier()`'
+    rows = rows_below("README.md", header)
+    assert {name: found for name, *found in rows} == cells
+    assert len(cells) == 8
+    agreeing = re.search(r"\| (\d+ of \d+) \|$", (ROOT / "experiments/uci/results.md").read_text(), re.MULTILINE)[1]
+    assert f"{agreeing} means are within two standard errors" in (ROOT / "README.md").read_text()
