@@ -1,12 +1,14 @@
-# make demo and make test need only Python 3.11 or newer and make; the rest is installed into .venv.
+# make demo and make test need only Python 3.11 or newer and make; the rest is installed into .venv, as far as the target
+# needs it. tools/setup_env.py installs, with the versions in constraints.txt.
 
 PYTHON ?= python3
 WORKERS ?= 2
 
 BIN := .venv/bin
+# Files that mark what is installed: what the demo needs, the tests and tools on top, and what only slow tests need.
+DEMO := .venv/.demo
 READY := .venv/.ready
-# The constraints file is named in every install: it holds torch, and so its size, where it was tested.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+SLOW := .venv/.slow
 # One thread per worker: two workers with a thread pool each would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
@@ -25,15 +27,19 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("cavity needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
-	@echo "Setting up .venv (a few minutes the first time)"
-	$(PYTHON) -m venv .venv
-	$(PIP) torch
-	$(PIP) --editable '.[test,dev]'
+$(DEMO): pyproject.toml constraints.txt tools/setup_env.py
+	$(PYTHON) tools/setup_env.py
 	@touch $@
 
-demo: $(READY)
+$(READY): $(DEMO)
+	$(PYTHON) tools/setup_env.py test,dev
+	@touch $@
+
+$(SLOW): $(READY)
+	$(PYTHON) tools/setup_env.py test,dev,integrations
+	@touch $@
+
+demo: $(DEMO)
 	$(BIN)/cavity demo
 
 reproduce: $(READY)
@@ -54,7 +60,7 @@ check: $(READY)
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST)
 
-slow: $(READY)
+slow: $(SLOW)
 	$(PYTEST) -m slow
 
 docs: $(READY)

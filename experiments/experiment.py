@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from benchmarks.figures import save
 from benchmarks.records import Record, read
+from experiments.common import markdown
 
 Job = dict[str, Any]
 Config = dict[str, Any]
@@ -21,15 +22,17 @@ NAMES = (
 FOLDER = Path(__file__).parent
 CONFIG, RESULTS = "config.toml", "results.jsonl"
 SMOKE = "smoke"  # the section of config.toml with a size that takes seconds
-OVERVIEW = Path("docs/reproduction.md")  # relative to the repository
+CLAIMS, SOURCES = "### Claims\n\n", ("paper", "ours")
+YES, NO = "yes", "**no**"
 
 
 class Verdict(NamedTuple):
-    """A claim, whether the records support it, and the numbers that decide."""
+    """A claim, whether the records support it, the numbers that decide, and whether the claim is our own."""
 
     claim: str
     holds: bool
     evidence: str
+    is_ours: bool = False
 
 
 class Summary(NamedTuple):
@@ -96,8 +99,8 @@ def matching_records(name: str, config: Config, out: Path) -> list[Record]:
 def write_results(name: str, config: Config, folder: Path, out: Path, judge: bool = True) -> list[Verdict]:
     """Write results.md and the figures, and copy the tables into the README beside them, between two marks.
 
-    The verdicts of a full-size run also go to the overview in the documentation. With `judge=False` no claim is
-    judged: a smoke run only shows that the code works.
+    After a full-size run the README of the repository and docs/reproduction.md get the claims of all experiments. With
+    `judge=False` no claim is judged: a smoke run only shows that the code works.
 
     Raises:
         ValueError: if there are no records yet, or if a page lacks the marks.
@@ -107,24 +110,58 @@ def write_results(name: str, config: Config, folder: Path, out: Path, judge: boo
         raise ValueError(f"{out / RESULTS} has no records of these settings. Run the experiment first.")
     summary = load(name).summarize(records, config, folder)
     verdicts = summary.verdicts if judge else []
-    claims = verdict_lines(verdicts)
+    claims = CLAIMS + claims_table(verdicts) if verdicts else ""
     text = "\n\n".join(part.strip() for part in (summary.text, claims) if part.strip()) + "\n"
     (out / "results.md").write_text(text)
     for file_name, figure in summary.figures.items():
         save(figure, out / file_name)
     pages = [(out / "README.md", "results", text)]
     if out == folder:
-        pages.append((folder.parent.parent / OVERVIEW, name, claims))
+        root, (counts, by_experiment, every_claim) = folder.parent.parent, overview(folder.parent)
+        pages.append((root / "README.md", "claims", f"{counts}\n\n{by_experiment}\n"))
+        pages.append((root / "docs/reproduction.md", "claims", f"{counts}\n\n{every_claim}\n"))
     for page, mark, content in pages:
         if page.exists():
             page.write_text(between_marks(page.read_text(), mark, content))
     return verdicts
 
 
-def verdict_lines(verdicts: list[Verdict]) -> str:
-    """Write one Markdown list item for each claim."""
-    words = {True: "**holds**", False: "**does not hold**"}
-    return "".join(f"- {words[v.holds]}: {v.claim} ({v.evidence})\n" for v in verdicts)
+def claims_table(verdicts: list[Verdict]) -> str:
+    """Format claims and verdicts as a Markdown table.
+
+    >>> print(claims_table([Verdict("EP is faster", False, "2 s, SEP 1 s")]))
+    | claim | of | holds | our figures |
+    |---|---|---|---|
+    | EP is faster | paper | **no** | 2 s, SEP 1 s |
+    """
+    rows = [[v.claim, SOURCES[v.is_ours], YES if v.holds else NO, v.evidence] for v in verdicts]
+    return markdown(["claim", "of", "holds", "our figures"], rows)
+
+
+def overview(folder: Path) -> tuple[str, str, str]:
+    """Collect the claims in the results.md of every experiment.
+
+    Returns:
+        A sentence with their numbers, a table with a row for each experiment, and a table with a row for each claim.
+    """
+    by_experiment, rows = [], []
+    for name in NAMES:
+        path = folder / name / "results.md"
+        lines = path.read_text().partition(CLAIMS)[2].splitlines()[2:] if path.exists() else []
+        claims = [line.strip("| ").split(" | ") for line in lines]
+        failed = [f"{claim} ({source})" for claim, source, holds, _ in claims if holds == NO]
+        if claims:
+            number = f"{len(claims) - len(failed)} of {len(claims)}"
+            by_experiment.append([f"[{name}](experiments/{name}/README.md)", number, "; ".join(failed)])
+        rows += [[f"[{name}](../experiments/{name}/README.md)", *claim] for claim in claims]
+    paper, ours = ([row[3] for row in rows if row[2] == source] for source in SOURCES)
+    every = paper + ours
+    return (
+        f"Of {len(every)} claims, {every.count(YES)} hold and {every.count(NO)} do not: {paper.count(YES)} of the "
+        f"{len(paper)} of the paper hold, and {ours.count(YES)} of the {len(ours)} of our own.",
+        markdown(["experiment", "claims that hold", "claims that do not hold"], by_experiment),
+        markdown(["experiment", "claim", "of", "holds", "our figures"], rows),
+    )
 
 
 def between_marks(page: str, mark: str, text: str) -> str:

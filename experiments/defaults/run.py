@@ -84,9 +84,15 @@ def fold(data_set: str, number: int, splits: str) -> Split:
         learn, hold = np.split(np.arange(DRAWN), [DRAWN_TO_LEARN])
     else:
         X, y, _, _ = split(data_set, number, splits)
-        order = np.random.default_rng(1000 + number).permutation(len(X))
-        learn, hold = np.split(order, [int(SHARE_TO_LEARN * len(X))])
+        learn, hold = parts(len(X), number)
     return X[learn], y[learn], X[hold], y[hold]
+
+
+def parts(n_rows: int, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Divide the training rows of a split at random into training and validation rows of a fold."""
+    order = np.random.default_rng(1000 + number).permutation(n_rows)
+    learn, hold = np.split(order, [int(SHARE_TO_LEARN * n_rows)])
+    return learn, hold
 
 
 def classifier(job: Job, X: NDArray[Any]) -> GPClassifier:
@@ -226,11 +232,13 @@ def _verdicts(cells: Cells, config: Config, done: list[dict[str, Any]]) -> list[
             "with an RBF kernel",
             after <= (1.0 + config["close"]) * level[best],
             f"{after:.4f}; the lowest of {len(level)} is {level[best]:.4f}, {rivals[best]}",
+            is_ours=True,
         ),
         Verdict(
             "calibration lowers the geometric mean of the choice",
             gain.mean < 0.0,
             f"from {before:.4f} to {after:.4f}, {_percent(gain)}; lower on {lower} of {len(sets)} sets",
+            is_ours=True,
         ),
     ]
 

@@ -130,7 +130,7 @@ def _verdicts(config: Config, test: dict[str, Record], held_out: dict[str, Recor
     if set(PAPER) <= set(chosen):
         verdicts.append(Verdict("with our training the three methods end within "
                                 f"{100 * config['same_error']:g} points and {config['same_nll']:g} nats of each other",
-                                _are_alike(chosen, config), _all_figures(chosen)))  # fmt: skip
+                                _are_alike(chosen, config), _all_figures(chosen), is_ours=True))  # fmt: skip
     if set(ours) - small:
         large_one = ours[_chosen(set(ours) - small, ours, held_out)]
         verdicts.append(_own_verdict("a model with a larger M", large_one, PRINTED["vi"]))
@@ -155,7 +155,7 @@ def _paper_verdicts(config: Config, test: dict[str, Record]) -> list[Verdict]:
 
 def _own_verdict(which: str, record: Record, printed: Scores) -> Verdict:
     claim = f"our training of {which} ends at or below the paper's {_figures(printed)}"
-    return Verdict(claim, _is_below(record, printed), f"{record['name']}: {_figures(record)}")
+    return Verdict(claim, _is_below(record, printed), f"{record['name']}: {_figures(record)}", is_ours=True)
 
 
 def _are_alike(found: dict[str, Record], config: Config) -> bool:

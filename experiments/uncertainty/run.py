@@ -76,11 +76,13 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
                 f"inside the data the epistemic part falls with the rows, below {config['small']} nats: {who}",
                 falls and max(ends) < config["small"],
                 "; ".join(f"{p} {', '.join(f'{v:.3f}' for v in curves[p])}" for p in INSIDE),
+                is_ours=True,
             ),
             Verdict(
                 f"far from the data it is larger than inside: {who}",
                 all(far > max(curves[p][i] for p in INSIDE) for i, far in enumerate(curves[FAR])),
                 f"far {', '.join(f'{v:.3f}' for v in curves[FAR])}",
+                is_ours=True,
             ),
         ]
     return Summary(text, verdicts, {"uncertainty": _draw(medians)})

@@ -81,7 +81,10 @@ def _optimizer_verdict(paper: curves.Point, natural: curves.Point) -> Verdict:
         f"{-paper.nll:.4f}"
     )
     return Verdict(
-        "natural gradients end with a higher E[log p] and a lower log E[p] than the paper's VI", holds, evidence
+        "natural gradients end with a higher E[log p] and a lower log E[p] than the paper's VI",
+        holds,
+        evidence,
+        is_ours=True,
     )
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from benchmarks.records import append, read
 from cavity.fitting.settings import PAPER_STEPS
 from experiments.__main__ import CLAIM_FAILED, main
-from experiments.experiment import NAMES, Verdict, matching_records, read_config, write_results
+from experiments.experiment import NAMES, Verdict, matching_records, overview, read_config, write_results
 from experiments.runner import missing
 
 pytest.importorskip("matplotlib", reason="experiments draw")
@@ -22,7 +22,8 @@ pytest.importorskip("matplotlib", reason="experiments draw")
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 PICTURE = re.compile(r"^!\[.*\]\(([\w-]+)\.png\)$", re.M)
-VERDICT = re.compile(r"^- \*\*(?:holds|does not hold)\*\*: .*$", re.M)
+README = Path(__file__).parents[2] / "README.md"
+VERDICT = re.compile(r"^\| .* \| (?:paper|ours) \| (?:yes|\*\*no\*\*) \| .* \|$", re.M)
 
 
 EVERY = pytest.mark.parametrize("name", NAMES)
@@ -113,6 +114,11 @@ def within(page, mark):
     return page.partition(begin)[2].partition(end)[0]
 
 
+def without_links(rows, name):
+    """Rows of the page of all claims as in the README of their experiment."""
+    return [row.replace(f"| [{name}](../experiments/{name}/README.md) ", "") for row in rows]
+
+
 # --- At smoke size ---
 
 
@@ -189,12 +195,16 @@ def test_full_sizes_go_into_the_readme_and_the_page_of_all(here, tmp_path):
         config.replace("[5, 20, 80]", "[5]").replace("repetitions = 50", "repetitions = 2") + "[smoke]\n"
     )
     page.parent.mkdir()
-    page.write_text("before\n<!-- sep_toy -->\nold\n<!-- /sep_toy -->\nafter\n")
+    for file in (page, tmp_path / "README.md"):
+        file.write_text("before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n")
     shown = call("sep_toy", folder=tmp_path / "experiments")
-    text, verdicts = (folder / "results.md").read_text(), within(page.read_text(), "sep_toy")
+    text, claims = (folder / "results.md").read_text(), within(page.read_text(), "claims")
     assert within((folder / "README.md").read_text(), "results") == text
-    assert page.read_text() == f"before\n<!-- sep_toy -->\n{verdicts}<!-- /sep_toy -->\nafter\n"
-    assert VERDICT.findall(verdicts) == VERDICT.findall(text)
+    assert page.read_text() == f"before\n<!-- claims -->\n{claims}<!-- /claims -->\nafter\n"
+    assert without_links(VERDICT.findall(claims), "sep_toy") == VERDICT.findall(text)
+    counts = claims.partition("\n")[0]
+    assert counts == within((tmp_path / "README.md").read_text(), "claims").partition("\n")[0]
+    assert counts.startswith(f"Of {len(VERDICT.findall(text))} claims, ")
     assert len(VERDICT.findall(text)) == len(re.findall("^(?:holds|DOES NOT HOLD): ", shown.stdout, re.M)) > 0
     assert shown.exit_code == (CLAIM_FAILED if "DOES NOT HOLD" in shown.stdout else 0)
 
@@ -334,7 +344,7 @@ def test_a_readme_without_a_place_for_results(here, tmp_path):
 def test_an_experiment_has_its_settings_and_a_place_for_its_results(name):
     page, config = (EXPERIMENTS / name / "README.md").read_text(), (EXPERIMENTS / name / "config.toml").read_text()
     within(page, "results")
-    within(PAGE.read_text(), name)
+    assert f"| [{name}](../experiments/{name}/README.md) |" in PAGE.read_text().partition("<!-- claims -->")[0]
     assert f"python -m experiments {name}" in page
     settings = tomllib.loads(config)
     assert settings["smoke"]
@@ -354,7 +364,7 @@ def test_jobs_hold_all_that_matters_and_differ(name):
 
 @EVERY
 def test_pages_say_what_the_records_say(name, tmp_path, monkeypatch):
-    """Tables and verdicts of the README, and the verdicts on the page of all, made anew from the records."""
+    """Tables and verdicts of the README, and the verdicts on the page of all, made again from the records."""
     folder = EXPERIMENTS / name
     page, config = (folder / "README.md").read_text(), read_config(folder, smoke=False)
     if not matching_records(name, config, folder):
@@ -367,7 +377,34 @@ def test_pages_say_what_the_records_say(name, tmp_path, monkeypatch):
     assert (tmp_path / "README.md").read_text() == page
     text = (tmp_path / "results.md").read_text()
     assert text == (folder / "results.md").read_text()
-    assert VERDICT.findall(within(PAGE.read_text(), name)) == VERDICT.findall(text)
+    listed = VERDICT.findall(within(PAGE.read_text(), "claims"))
+    assert without_links([row for row in listed if f"[{name}]" in row], name) == VERDICT.findall(text) != []
     for picture in pictures(name):
         assert (folder / f"{picture}.png").exists()
         assert (folder / f"{picture}.svg").exists()
+
+
+def test_the_claims_that_do_not_hold_are_listed_beside_those_that_do():
+    """In the README of the repository by experiment, in the documentation one by one; both count the same claims."""
+    counts, by_experiment, every_claim = overview(EXPERIMENTS)
+    assert within(README.read_text(), "claims") == f"{counts}\n\n{by_experiment}\n"
+    assert within(PAGE.read_text(), "claims") == f"{counts}\n\n{every_claim}\n"
+    results = "".join((EXPERIMENTS / name / "results.md").read_text() for name in NAMES)
+    verdicts = VERDICT.findall(results)
+    failed = [row for row in verdicts if "| **no** |" in row]
+    assert counts.startswith(f"Of {len(verdicts)} claims, {len(verdicts) - len(failed)} hold and {len(failed)} do not:")
+    for row in failed:
+        assert row.split(" | ")[0].removeprefix("| ") in by_experiment
+
+
+def test_the_readme_says_how_far_the_defaults_are_from_blind():
+    """Beside the number of cells: how many sets have no test row that the choice has not used."""
+    number = re.search(r"\| (\d+ of \d+), \d+ more if rounded;", (EXPERIMENTS / "uci" / "results.md").read_text())[1]
+    overlap = within((EXPERIMENTS / "defaults" / "README.md").read_text(), "overlap")
+    n_used = sum(row.split(" | ")[3] == "100%" for row in overlap.splitlines()[2:])
+    words = {6: "six of the eight"}
+    for page in (README, PAGE, EXPERIMENTS / "uci" / "README.md", PAGE.with_name("defaults.md")):
+        text = " ".join(page.read_text().split())
+        assert "splits share rows" in text
+        assert re.search(rf"[Oo]n {words[n_used]} (?:UCI )?sets,? (?:it|the choice|every test row)", text), page
+    assert f"{number} are at or below" in README.read_text()

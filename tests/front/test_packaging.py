@@ -11,6 +11,7 @@ import tomllib
 import venv
 import zipfile
 from importlib.metadata import version
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import cavity
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = {"gpu", "onnx", "report", "bench", "docs", "test", "dev"}
+EXTRAS = {"gpu", "onnx", "report", "bench", "integrations", "docs", "test", "dev"}
 TRY_IT = """
 import numpy as np, cavity
 from sklearn.datasets import load_iris
@@ -68,6 +69,133 @@ def test_the_wheel_holds_the_package_only() -> None:
     assert wheel == {"packages": ["src/cavity"]}
     for path in sorted((ROOT / "src").rglob("*.py")):
         assert not re.search(r"^\s*(?:from|import) (?:experiments|benchmarks)\b", path.read_text(), re.MULTILINE), path
+
+
+# --- The set-up of `make` ---
+
+spec = spec_from_file_location("setup_env", ROOT / "tools" / "setup_env.py")
+setup_env = module_from_spec(spec)
+spec.loader.exec_module(setup_env)
+PINNED = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+
+
+def planned(target: str, folder: Path, *options: str) -> str:
+    return run("make", "--dry-run", *options, target, where=folder)
+
+
+def test_the_demo_installs_less_than_the_tests(tmp_path: Path) -> None:
+    """What is installed for one target is not installed again for the next."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "tools/setup_env.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    install = "python3 tools/setup_env.py"
+    demo, test, slow = (planned(target, tmp_path) for target in ("demo", "test", "slow"))
+    assert f"{install}\n" in demo
+    assert "test,dev" not in demo
+    assert demo.endswith("cavity demo\n")
+    assert f"{install}\n" in test
+    assert f"{install} test,dev\n" in test
+    assert "integrations" not in test
+    assert f"{install} test,dev,integrations\n" in slow
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/.demo").touch()
+    assert "setup_env" not in planned("demo", tmp_path)
+    assert planned("test", tmp_path).count("setup_env") == 1
+    (tmp_path / ".venv/.ready").touch()
+    assert "setup_env" not in planned("test", tmp_path)
+
+
+def test_the_extras_of_the_set_up_exist() -> None:
+    asked = re.findall(r"^\t.* tools/setup_env\.py ([\w,]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert asked == ["test,dev", "test,dev,integrations"]
+    assert {extra for extras in asked for extra in extras.split(",")} <= EXTRAS
+
+
+def test_the_demo_needs_none_of_the_extras() -> None:
+    """No development tool, no other data frame and no plotting library is a dependency of the package itself."""
+    core = {re.split(r"[<>=\[]", need)[0] for need in PROJECT["dependencies"]}
+    assert core.isdisjoint(
+        {"mypy", "playwright", "polars", "pandas", "mkdocs-material", "matplotlib", "onnx", "pytest"}
+    )
+
+
+@pytest.mark.parametrize(("system", "has_gpu"), [("Linux", True), ("Linux", False), ("Darwin", False)])
+def test_where_torch_comes_from(system: str, has_gpu: bool) -> None:
+    """CUDA comes only with a GPU or where nothing else can be had, and never without its size."""
+    sources = setup_env.torch_sources(PINNED, system, has_gpu)
+    from_cpu_index = [setup_env.CPU_INDEX in source.arguments for source in sources]
+    assert from_cpu_index == {("Linux", False): [True, False]}.get((system, has_gpu), [False])
+    if from_cpu_index[0]:
+        assert f"torch=={PINNED}+cpu" in sources[0].arguments  # no other build can be meant
+        assert "Ctrl-C" in sources[1].announcement
+    if system == "Linux":
+        assert "CUDA" in sources[-1].announcement
+        assert setup_env.CUDA_SIZE in sources[-1].announcement
+
+
+class FakePip:
+    """In place of programs: records what is run and printed, in order; some requirements cannot be installed."""
+
+    def __init__(self, capsys, found="", refused=()):
+        self.capsys, self.found, self.refused, self.events = capsys, found, refused, []
+
+    def run(self, command, **options):
+        self.events += [line for line in self.capsys.readouterr().out.splitlines() if line]
+        if "pip" not in command:
+            return subprocess.CompletedProcess(command, 0, self.found, "")
+        self.events.append(command[-1])
+        return subprocess.CompletedProcess(command, int(command[-1] in self.refused))
+
+
+@pytest.fixture
+def set_up(monkeypatch, tmp_path, capsys):
+    """Set up a machine without a GPU; return what happened."""
+
+    def act(extras="", **options):
+        fake = FakePip(capsys, **options)
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "constraints.txt").write_text(f"numpy==2\ntorch=={PINNED}\ntorchx==1\n")
+        monkeypatch.setattr(setup_env.subprocess, "run", fake.run)
+        monkeypatch.setattr(setup_env.platform, "system", lambda: "Linux")
+        monkeypatch.setattr(setup_env.shutil, "which", lambda name: None)
+        setup_env.main(extras)
+        return fake.events
+
+    return act
+
+
+def test_a_machine_without_a_gpu_gets_the_cpu_build(set_up) -> None:
+    events = set_up()
+    assert events[-3:-1] == [f"torch=={PINNED}+cpu", "== 3 of 3: cavity and the packages that it needs"]
+    assert events[-1] == "."
+    assert f"torch=={PINNED}" not in events
+
+
+def test_a_download_of_cuda_is_announced_first(set_up) -> None:
+    events = set_up(refused=[f"torch=={PINNED}+cpu"])
+    (announced,) = [i for i, event in enumerate(events) if setup_env.CUDA_SIZE in event]
+    assert "Ctrl-C" in events[announced + 1]
+    assert announced < events.index(f"torch=={PINNED}")
+
+
+def test_an_installed_torch_is_kept(set_up) -> None:
+    events = set_up("test,dev", found=f"{PINNED}\n")
+    assert [event for event in events if not event.startswith("==")] == [".[test,dev]"]
+
+
+def test_no_torch_at_all(set_up) -> None:
+    with pytest.raises(SystemExit, match=r"torch .* could not be installed"):
+        set_up(refused=[f"torch=={PINNED}+cpu", f"torch=={PINNED}"])
+
+
+def test_an_old_python_is_refused_before_anything_is_made(set_up, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(setup_env.sys, "version_info", (3, 10, 4))
+    with pytest.raises(SystemExit, match=r"cavity needs Python 3\.11 or newer"):
+        set_up()
+    assert [path.name for path in tmp_path.iterdir()] == ["constraints.txt"]
+
+
+# --- The archives ---
 
 
 @pytest.mark.slow

@@ -1,15 +1,17 @@
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cavity.datasets import Dataset
+from cavity.datasets import Dataset, load
 from cavity.fitting.settings import FOLDS, PRIORS, START
 from experiments import common
-from experiments.defaults.run import as_json, classifier, compared, cost, fold, jobs, log_ratio, run, summarize
-from experiments.experiment import read_config
+from experiments.defaults.overlap import shares, table
+from experiments.defaults.run import as_json, classifier, compared, cost, fold, jobs, log_ratio, parts, run, summarize
+from experiments.experiment import between_marks, read_config
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "defaults"
 CONFIG = read_config(FOLDER, smoke=False)
@@ -183,3 +185,29 @@ def test_cells_that_lack_folds_are_left_out():
     without = [r for r in made if (r["candidate"], r["data_set"]) != ("choice", "b")]
     shown = summarize(without, SMALL, FOLDER)
     assert (shown.verdicts, shown.figures) == ([], {})
+
+
+# --- Test rows that the choice has used ---
+
+
+def test_shares_of_test_rows():
+    """Of three splits of twenty rows, of which the choice has used the first, rows 4 to 19."""
+    rows = np.arange(20)
+    tests = rows[:4], rows[2:6], rows[2:4]
+    splits = tuple((np.setdiff1d(rows, test), test) for test in tests)
+    data = Dataset("made up", np.zeros((20, 1)), np.zeros(20, int), ("x",), ("0",), "", "", splits)
+    found = shares(data, folds=1)
+    assert found.elsewhere == pytest.approx((2 / 4 + 2 / 4 + 0 / 2) / 3)
+    assert found.used == pytest.approx((0 / 4 + 2 / 4 + 0 / 2) / 3)
+    held_out = splits[0][0][parts(16, 0)[1]]
+    assert len(held_out) == 3
+    assert found.scored == pytest.approx(np.isin(tests[1], held_out).mean() / 3)
+    assert shares(data, folds=0)[1:] == (0.0, 0.0)
+
+
+@pytest.mark.skipif("CAVITY_DATA" not in os.environ, reason="CAVITY_DATA names no data folder")
+def test_the_readme_says_which_test_rows_the_choice_has_used():
+    page = (FOLDER / "README.md").read_text()
+    assert between_marks(page, "overlap", table(CONFIG)) == page
+    used = [name for name in CONFIG["sets"] if name not in ("waveform", "satellite")]
+    assert [shares(load(name), 8).used for name in used] == [1.0] * 6
