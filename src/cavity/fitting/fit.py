@@ -42,7 +42,7 @@ from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
 from cavity.runtime.progress import show_progress
-from cavity.runtime.threads import keep_freed_memory, limit_threads
+from cavity.runtime.threads import keep_freed_memory, limit_threads, spin_when_idle
 from cavity.training.checkpoint import Checkpointer, Checkpoints
 from cavity.training.history import Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
@@ -497,7 +497,8 @@ class OnlineFit:
         """Learn from new rows; return the record of it."""
         dtype = self._trainer.model.dtype
         data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
-        return self._trainer.absorb(data, ONLINE_BATCH)
+        with spin_when_idle():
+            return self._trainer.absorb(data, ONLINE_BATCH)
 
     def posterior(self) -> Posterior:
         """Return q(u) after all rows so far."""

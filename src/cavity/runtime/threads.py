@@ -171,9 +171,25 @@ def _without_spinning() -> Iterator[None]:
 
 @_shared
 def one_blas_thread() -> Iterator[None]:
-    """Give NumPy and SciPy one thread: theirs, waiting for work, would take the processors from torch's."""
-    with threadpool_limits(1, user_api="blas"):
+    """Give NumPy and SciPy one thread: theirs, waiting for work, would take the processors from torch's.
+
+    threadpoolctl obeys only the Python thread that set a limit first: a thread of our own sets it and restores it.
+    """
+    limited, done = threading.Event(), threading.Event()
+
+    def hold_limit() -> None:
+        with threadpool_limits(1, user_api="blas"):
+            limited.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold_limit, daemon=True)
+    holder.start()
+    limited.wait()
+    try:
         yield
+    finally:
+        done.set()
+        holder.join()
 
 
 # --- Memory ---
