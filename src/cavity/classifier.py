@@ -87,7 +87,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
         dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
             falls back to float64 if rows lie too far out for it.
-        checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues.
+        checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues. Without `resume=True` it
+            must have none.
         checkpoint_seconds: time between checkpoints; one more is written at the end.
         random_state: seed of the inducing points and of the order of mini-batches.
         verbose: 1 shows a progress bar, 2 also prints a line per epoch.

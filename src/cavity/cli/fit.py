@@ -89,7 +89,9 @@ class Count(click.ParamType):
     help="Rows of a mini-batch, or all.",
 )  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
-@click.option("--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints of the training.")
+@click.option(
+    "--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints; without --resume, it must have none."
+)
 @click.option("--resume", is_flag=True, help="Resume from the last checkpoint, if there is one.")
 @JSON
 @QUIET
