@@ -116,9 +116,10 @@ def contents(folder):
 
 def refused(name, folder):
     """The message of a fit that does not resume, before any training."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="resume=True") as error:
+    with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 0)
-        fitted(name, folder, resume=False)
+        with pytest.raises(ValueError, match="resume=True") as error:
+            fitted(name, folder, resume=False)
     return str(error.value)
 
 
