@@ -35,6 +35,8 @@ def main_value(record: Record) -> Value:
             return Value(record["ms"], f"{record['ms']:.2f} ms")
         case "classes":
             return Value(record["seconds"], f"{record['seconds']:.0f} s")
+        case "busy":
+            return Value(record["ratio"], f"{record['ratio']:.2f} × idle")
         case _:
             return Value(record["nll"], f"NLL {record['nll']:.4f} in {record['seconds']:.0f} s")
 
@@ -54,6 +56,9 @@ def subject(record: Record) -> str:
             return "{rows} rows, C={C} M={M} B={B} D={D}".format(**record)
         case "classes":
             return "N={N} C={C} M={M} B={B} D={D}".format(**record)
+        case "busy":
+            sizes = "C={C} M={M} B={B}, ".format(**record) if "C" in record else ""
+            return f"{sizes}{record['busy']} busy, {record['processors']} processors"
         case _:
             return "{data}, M={M} B={B}".format(**record)
 
@@ -76,7 +81,7 @@ def _more(record: Record) -> str:
             return f"  {record['iterations']} iterations, NLL {record['nll']:.3f}, {record['peak_memory_mib']} MiB"
         case "predict":
             return f"  {record['peak_memory_mib']} MiB"
-        case "memory" | "source":
+        case "memory" | "source" | "busy":
             return f"  {record['seconds']:.1f} s"
         case "ranks":
             return f"  {record['gflop']} GFLOP and {record['message_mb']} MB of messages per rank"

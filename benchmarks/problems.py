@@ -38,7 +38,7 @@ class Options(NamedTuple):
         rate: the rivals' learning rate of Adam.
         own_rate: cavity's learning rate of Adam; None for its default.
         lengthscale: where all competitors of `quality` start; None for cavity's choice from the data.
-        what: competitors of `quality` by name; empty for all.
+        what: competitors of `quality` or fits of `busy` by name; empty for all.
     """
 
     size: Size = Size()

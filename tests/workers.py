@@ -16,10 +16,11 @@ ROOT = Path(__file__).parent.parent
 
 def start(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> list[subprocess.Popen[bytes]]:
     """The processes, each with a rank; what the function returns is left in `folder`."""
-    port = _free_port()
+    port = free_port()
     job = folder / "job.pickle"
     job.write_bytes(pickle.dumps((function, args)))
-    names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    names = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
+             "TORCHELASTIC_RUN_ID": "tests"}  # fmt: skip
     command = [sys.executable, "-m", "tests.workers", str(folder)]
     return [
         subprocess.Popen(command, cwd=ROOT, env={**os.environ, **names, "RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -41,7 +42,7 @@ def run(function: Callable[..., Any], size: int, folder: Path, *args: Any) -> li
     return results(folder, size)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])

@@ -88,8 +88,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
         dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
             falls back to float64 if rows lie too far out for it.
-        checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues.
+        checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues. Without `resume=True` it
+            must have none.
         checkpoint_seconds: time between checkpoints; one more is written at the end.
+        distributed: whether this process shares the rows with the others of its torch.distributed group, all of which
+            must then call `fit`. "auto": only under `torchrun`. True: uses an existing group, or joins the one that
+            RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe. False: fits in this process alone.
         random_state: seed of the inducing points and of the order of mini-batches.
         verbose: 1 shows a progress bar, 2 also prints a line per epoch.
 
@@ -153,6 +157,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         dtype: str = "float64",
         checkpoint: Any = None,
         checkpoint_seconds: float = 60.0,
+        distributed: bool | str = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -182,6 +187,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.dtype = dtype
         self.checkpoint = checkpoint
         self.checkpoint_seconds = checkpoint_seconds
+        self.distributed = distributed
         self.random_state = random_state
         self.verbose = verbose
 
@@ -228,8 +234,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     ) -> GPClassifier:
         """Learn kernel, inducing points and q(u) from labeled rows.
 
-        Under `torchrun` the processes share the rows, and each ends with the same model. A fit that fails leaves the
-        classifier as it was.
+        Under `torchrun` the processes share the rows (see `distributed`), and each ends with the same model. A fit that
+        fails leaves the classifier as it was.
 
         Args:
             X: features, (N, D): an array, a pandas or polars frame of numbers, or a source of labeled rows
@@ -244,7 +250,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Returns:
             The classifier itself.
         """
-        settings, workers = Settings(**self.get_params(deep=False)), current_workers()
+        settings = Settings(**self.get_params(deep=False))
+        workers = current_workers(settings.distributed)
         if resume and settings.checkpoint is None:
             raise ValueError("resume=True needs the folder of the checkpoints: GPClassifier(checkpoint='folder')")
         look = None if watch is None else Watch(watch.at, lambda model, t: watch.look(copy(self)._set_fitted(model), t))
@@ -333,7 +340,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
 
         The files, in the order of their names, have a line for every row: its number in its part, `prediction`, and
-        `p_…`, the probability of each class. Under `torchrun` the processes share the work.
+        `p_…`, the probability of each class. Under `torchrun` the processes share the work (see `distributed`).
 
         Args:
             X: a source (`cavity.data`); labels are not needed.
@@ -346,7 +353,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.data.predictions import write_predictions
 
         source = self._validate_source(as_source(X))
-        return write_predictions(source, self._log_proba, self.classes_, folder, resume, current_workers())
+        workers = current_workers(self.distributed)
+        return write_predictions(source, self._log_proba, self.classes_, folder, resume, workers)
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions f, noise included, each (N, C)."""

@@ -110,11 +110,48 @@ def test_a_fit_that_is_done_is_not_trained_again(tmp_path, monkeypatch):
     assert same_bits(fitted("sep", str(tmp_path)), expected)
 
 
-def test_without_resume_it_starts_anew(tmp_path, monkeypatch):
-    fitted("sep", str(tmp_path))
-    stop_after(monkeypatch, 0)
-    with pytest.raises(KeyboardInterrupt):
-        fitted("sep", str(tmp_path), resume=False)
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(name, folder):
+    """The message of a fit that does not resume, before any training."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 0)
+        with pytest.raises(ValueError, match="resume=True") as error:
+            fitted(name, folder, resume=False)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_without_resume_the_checkpoints_of_an_earlier_run_are_kept(is_done, tmp_path, monkeypatch):
+    if is_done:
+        fitted("folds", str(tmp_path))
+        for path in tmp_path.glob("step-*"):  # those of the folds alone count too
+            path.unlink()
+    else:
+        until("sep", str(tmp_path), False, 7)
+    before = contents(tmp_path)
+    message = refused("folds", str(tmp_path))
+    assert str(tmp_path) in message
+    assert "--resume" in message
+    assert "another folder" in message
+    assert contents(tmp_path) == before
+
+
+def test_all_processes_refuse_alike(tmp_path):
+    fitted("sep", str(tmp_path / "kept"))
+    before = contents(tmp_path / "kept")
+    first, second = run(refused, 2, tmp_path / "work", "sep", str(tmp_path / "kept"))
+    assert first == second
+    assert contents(tmp_path / "kept") == before
+
+
+def test_a_folder_with_other_files_can_be_used(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "step-000000000007.part-0-of-1.safetensors.tmp").write_text("half")
+    fitted("sep", str(tmp_path), resume=False)
+    assert (tmp_path / "notes.txt").exists()
 
 
 def test_a_seed_that_was_left_open_is_that_of_the_checkpoint(tmp_path, monkeypatch):

@@ -504,3 +504,15 @@ def test_ctrl_c_before_there_is_anything_to_keep_ends_with_130(folder, tmp_path,
     found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", code=130)
     assert "Traceback" not in found.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_of_an_earlier_run_are_refused_and_kept(folder, tmp_path):
+    command = ["fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK]
+    command += ["--checkpoint", tmp_path / "kept"]
+    run(*command)
+    before = {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*.safetensors")}
+    found = run(*command, code=1)
+    assert str(tmp_path / "kept") in found.stderr
+    assert "--resume" in found.stderr
+    assert before == {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*.safetensors")} != {}
+    run(*command, "--resume")

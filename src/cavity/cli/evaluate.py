@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from cavity.cli.holdout import files_digest
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, TARGET
-from cavity.cli.output import Output, is_main_process, plural, row_progress
+from cavity.cli.output import Output, plural, row_progress
 from cavity.cli.rows import LoadedModel, frame, is_large, note_learned, open_table, rows_to_score
 from cavity.data.labels import encode, label_text, plain
 from cavity.data.source import Array, labels_of
+from cavity.runtime.launcher import is_main_process
 
 if TYPE_CHECKING:
     from cavity.metrics import Scores

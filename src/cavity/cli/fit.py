@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cavity.cli.evaluate import describe_scores, score
 from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
-from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET, split_names
+from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, FILE, JSON, QUIET, split_names
 from cavity.cli.output import Output, check_writable, plural
 from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
 from cavity.data.csv import CSVFiles
@@ -89,8 +89,11 @@ class Count(click.ParamType):
     help="Rows of a mini-batch, or all.",
 )  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
-@click.option("--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints of the training.")
+@click.option(
+    "--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints; without --resume, it must have none."
+)
 @click.option("--resume", is_flag=True, help="Resume from the last checkpoint, if there is one.")
+@DISTRIBUTED
 @JSON
 @QUIET
 def fit(
@@ -104,6 +107,7 @@ def fit(
     as_json: bool,
     quiet: bool,
     resume: bool,
+    distributed: bool | None,
     **parameters: Any,
 ) -> None:
     """Train a classifier on the rows of DATA (CSV or Parquet files, folders or patterns) and save it.
@@ -119,7 +123,7 @@ def fit(
     if resume and parameters["checkpoint"] is None:
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
     check_writable(out)
-    output = Output(as_json, quiet)
+    output = Output(as_json, quiet, distributed)
     output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
     table, chosen = open_table(data), None if features is None else split_names(features)
     training = _read_training_rows(
@@ -135,6 +139,7 @@ def fit(
     parameters["scaling"] = SCALINGS[parameters["scaling"]]
     parameters["max_epochs"] = parameters["max_epochs"] or "auto"
     began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
+    model.set_params(distributed=output.distributed)
     with stop_on_interrupt() as stop:  # until the model is saved
         model.fit(*training.arguments, stop=stop, resume=resume)
         seconds = time.perf_counter() - began
@@ -219,7 +224,7 @@ def _read_training_rows(
     """Read the rows and hold some out; where they are too large for memory, return a source and hold none out."""
     from cavity.runtime.distributed import current_workers
 
-    is_streamed = is_large(table, current_workers().local_size)
+    is_streamed = is_large(table, current_workers(output.distributed).local_size)
     if is_streamed and (drop_missing or holdout):
         raise ValueError(f"{table.name} is too large for memory, so --drop-missing and --holdout are not available; "
                          "use files without missing values, and keep some rows in another file to score")  # fmt: skip

@@ -12,6 +12,10 @@ MODEL = click.argument("model", type=FILE)
 DATA = click.argument("data", nargs=-1, required=True)
 TARGET = click.option("--target", metavar="COL", help="Label column; by default the one that the model was trained on.")
 DROP_MISSING = click.option("--drop-missing", is_flag=True, help="Ignore rows with missing values.")
+DISTRIBUTED = click.option(
+    "--distributed/--no-distributed", default=None,
+    help="Share the work among processes that a launcher has started. By default only under torchrun.",
+)  # fmt: skip
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from cavity.runtime.launcher import is_main_process
+
 INTERRUPTED = 130
 BAR_DELAY = 2.0  # seconds: shorter work needs no progress bar
 
@@ -68,8 +70,10 @@ class Commands(click.Group):
 class Output:
     """Prints for people, or one JSON object with `as_json`; `quiet` leaves out notes, and results but JSON."""
 
-    def __init__(self, as_json: bool, quiet: bool = False) -> None:
-        self.as_json, self.quiet, self.is_main = as_json, quiet, is_main_process()
+    def __init__(self, as_json: bool, quiet: bool = False, distributed: bool | None = None) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.distributed: bool | str = "auto" if distributed is None else distributed  # as for `GPClassifier`
+        self.is_main = is_main_process(self.distributed)
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -95,11 +99,6 @@ class Output:
             text = json.dumps(values | {"notes": self.notes}, default=plain)
             found = json.loads(text, parse_constant=lambda constant: None)  # JSON has no NaN and no infinity
             click.echo(json.dumps(found, ensure_ascii=False))
-
-
-def is_main_process() -> bool:
-    """Whether this process prints and writes, among those that torchrun has started."""
-    return int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) < 2
 
 
 def check_writable(path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import numpy as np
 
-from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, QUIET, split_names
-from cavity.cli.output import Output, check_writable, is_main_process, plural, row_progress
+from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, JSON, MODEL, QUIET, split_names
+from cavity.cli.output import Output, check_writable, plural, row_progress
 from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, note_dropped, open_table
 from cavity.data.tables import TableFiles, arrow, column_type
 
@@ -31,6 +31,7 @@ UNCERTAINTIES = ("total", "aleatoric", "epistemic")
 @click.option("--uncertainty", is_flag=True, help="Add total, aleatoric and epistemic uncertainty, in nats.")
 @click.option("--keep", metavar="A,B", help="Columns of DATA to copy, such as an id.")
 @DROP_MISSING
+@DISTRIBUTED
 @JSON
 @QUIET
 def predict(
@@ -40,6 +41,7 @@ def predict(
     uncertainty: bool,
     keep: str | None,
     drop_missing: bool,
+    distributed: bool | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -57,9 +59,10 @@ def predict(
     is_folder = out != STDOUT and (out.endswith(("/", "\\")) or Path(out).is_dir() or not Path(out).suffix)
     if is_folder and (uncertainty or keep or drop_missing):
         raise click.UsageError("--uncertainty, --keep and --drop-missing need a file for -o, not a folder")
-    if not (is_folder or is_main_process()):
+    output = Output(as_json, quiet, distributed)
+    if not (is_folder or output.is_main):
         return
-    output, began, kept, dropped = Output(as_json, quiet), time.perf_counter(), split_names(keep), 0
+    began, kept, dropped = time.perf_counter(), split_names(keep), 0
     loaded, table = LoadedModel(model), open_table(data)
     is_labeled = loaded.names is None and loaded.target in table.schema().names
     features = loaded.columns(table, loaded.target if is_labeled else None).features
@@ -83,7 +86,9 @@ def predict(
             done(n + part.dropped)
 
     if is_folder:
-        count = sum(current_workers().gather(int(fitted.predict_to(table.source(None, features), out))))
+        fitted.set_params(distributed=output.distributed)
+        n_own = int(fitted.predict_to(table.source(None, features), out))
+        count = sum(current_workers(output.distributed).gather(n_own))
     else:
         _check_out(out, table)
         own = [LABEL, *probability_names(classes), *(UNCERTAINTIES if uncertainty else ())]

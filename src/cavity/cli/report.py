@@ -9,9 +9,10 @@ import click
 
 from cavity.cli.holdout import recognize
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
-from cavity.cli.output import Output, check_writable, is_main_process, plural
+from cavity.cli.output import Output, check_writable, plural
 from cavity.cli.rows import LoadedModel, frame, is_large, open_table, rows_to_score
 from cavity.data.labels import encode
+from cavity.runtime.launcher import is_main_process
 
 
 @click.command()

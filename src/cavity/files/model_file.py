@@ -74,11 +74,12 @@ class SavedModel:
 def write(path: str | os.PathLike[str], model: SavedModel) -> None:
     """Write a model file atomically, in an existing folder. Raise TypeError for a value that it cannot store.
 
-    A `checkpoint` and a `random_state` that is not an int become None. A long history is thinned.
+    A `checkpoint` and a `random_state` that is not an int become None, `distributed` "auto". A long history is
+    thinned.
     """
     seed = model.params.get("random_state")
     is_int = isinstance(seed, Integral) and not isinstance(seed, bool)
-    omitted = {"checkpoint": None, "random_state": seed if is_int else None}
+    omitted = {"checkpoint": None, "distributed": "auto", "random_state": seed if is_int else None}
     params = model.params | {name: value for name, value in omitted.items() if name in model.params}
     record, tensors = pack(replace(model, params=params, history=_thinned(model.history)))
     tensors, target = tensor_file.separate(tensors), Path(os.path.realpath(path))

@@ -44,9 +44,9 @@ from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
 from cavity.runtime.progress import show_progress
-from cavity.runtime.threads import keep_freed_memory, limit_threads
+from cavity.runtime.threads import keep_freed_memory, limit_threads, spin_when_idle
 from cavity.runtime.warnings import CavityWarning
-from cavity.training.checkpoint import Checkpointer, Checkpoints
+from cavity.training.checkpoint import Checkpointer, Checkpoints, check_unused
 from cavity.training.history import NUMERICAL_EVENTS, Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import train_lbfgs
@@ -63,7 +63,7 @@ MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for cali
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
 RESIDUAL_ROWS = 32  # of a call of `partial_fit`, at least, to measure the residual of f
-FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "verbose")  # arguments that a resumed fit may change
+FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "distributed", "verbose")  # by a resumed fit
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,13 @@ class FittedModel(NamedTuple):
 
 
 def choose_seed(settings: Settings, resume: bool, workers: Workers) -> int:
-    """Return the seed of a fit, equal on all workers: that of the checkpoint if `random_state` leaves it open."""
+    """Return the seed of a fit, equal on all workers: that of the checkpoint if `random_state` leaves it open.
+
+    Raises:
+        ValueError: if the fit does not resume and its folder has checkpoints of an earlier run.
+    """
+    if settings.checkpoint is not None and not resume:
+        check_unused(Path(settings.checkpoint), workers)
     seed = draw_seed(settings.random_state)
     if resume and settings.checkpoint is not None and settings.random_state is None:
         saved = Checkpoints(Path(settings.checkpoint)).latest()
@@ -517,7 +523,8 @@ class OnlineFit:
         """Learn from new rows; return the record of it."""
         dtype = self._trainer.model.dtype
         data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
-        return self._trainer.absorb(data, ONLINE_BATCH)
+        with spin_when_idle():
+            return self._trainer.absorb(data, ONLINE_BATCH)
 
     def posterior(self, rows: TrainingRows) -> Posterior:
         """Return q(u) after all rows so far, of which `rows` are the last."""

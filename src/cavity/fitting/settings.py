@@ -84,6 +84,7 @@ class Settings:
     dtype: str
     checkpoint: str | os.PathLike[str] | None
     checkpoint_seconds: float
+    distributed: bool | str
     random_state: int | np.random.RandomState | None
     verbose: int
 
@@ -359,5 +360,6 @@ _RULES: dict[str, Rule] = {
         "None or the path of a folder",
     ),
     "checkpoint_seconds": (lambda v: _is_real(v) and v >= 0, "a number of seconds at or above 0"),
+    "distributed": _one_of(True, False, "auto"),
     "verbose": (lambda v: isinstance(v, bool | Integral), "0 (silent), 1 (a progress bar) or 2 (a line per epoch)"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from cavity.gp.gaussian import Posterior
 from cavity.numerics.quadrature import max_log_probs
+from cavity.runtime.threads import spin_when_idle
 
 BLOCK_ROWS = 64  # on a CPU, at most: a single row takes as long
 BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
 PIECE_ROWS = 4096  # of a quadrature, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
+WATCHED_ROWS = 256  # fewer are done before anything could be seen of a busy machine
 NODES = 128  # of the average over the latent functions
 
 
@@ -118,9 +121,10 @@ def _moments(
     block, elements = _block_rows(posterior), PIECE_ON_CPU if posterior.prior.Z.is_cpu else PIECE_ELSEWHERE
     size = min(PIECE_ROWS, elements // posterior.prior.n_classes)
     size = block * max(1, size // block)
-    for first in range(0, len(X), size):
-        rows = slice(first, first + size)
-        yield rows, moments(posterior, X[rows], compute)
+    with spin_when_idle() if len(X) > WATCHED_ROWS else nullcontext():
+        for first in range(0, len(X), size):
+            rows = slice(first, first + size)
+            yield rows, moments(posterior, X[rows], compute)
 
 
 def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:

@@ -12,17 +12,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
+
+from cavity.runtime.launcher import GROUP, is_under_torchrun, missing_variables
 
 T = TypeVar("T")
 
 TIMEOUT = timedelta(seconds=45)  # for a silent worker; one that has died is noticed at once
+START_TIMEOUT = timedelta(seconds=120)  # for workers to start the same fit or prediction
 KEEPALIVE_SECONDS = 5.0  # between messages where workers have different amounts of work
 
 
@@ -103,14 +107,37 @@ class DistributedWorkers(Workers):
 SINGLE_PROCESS = Workers()
 
 
-def current_workers() -> Workers:
-    """Return the workers that torchrun, or another launcher that sets its variables, has started; else one process.
+_meetings = count(1)  # of this process with the others
+
+
+def current_workers(distributed: bool | str = "auto") -> Workers:
+    """Return the workers that share the rows, once all of them are here; a single process if there are no others.
 
     Uses an existing process group; otherwise joins one, over NCCL if each worker has a GPU, else over gloo.
+
+    Args:
+        distributed: True for the group of this process, or the one that its variables describe; "auto" for the same
+            under torchrun, and a single process elsewhere; False for a single process.
+
+    Raises:
+        ValueError: with True, if there is neither a group nor its variables.
+        TimeoutError: if a worker does not come.
     """
-    if not dist.is_available() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if distributed is False or (distributed == "auto" and not (dist.is_available() and is_under_torchrun())):
         return SINGLE_PROCESS
-    if not dist.is_initialized():
+    has_group = dist.is_available() and dist.is_initialized()
+    missing = missing_variables(*GROUP)
+    if missing and not has_group:
+        raise ValueError(
+            "distributed=True needs a process group or the environment variables of one, but found no group and no "
+            f"{', '.join(missing)}: start the processes with torchrun, or pass distributed=False"
+        )
+    size = dist.get_world_size() if has_group else int(os.environ["WORLD_SIZE"])
+    if size < 2:
+        return SINGLE_PROCESS
+    if has_group:
+        _meet(_get_default_store(), dist.get_rank(), size)
+    else:
         _join()
     return DistributedWorkers()
 
@@ -120,11 +147,39 @@ def _join() -> None:
     has_gpus = torch.cuda.is_available() and dist.is_nccl_available()
     if has_gpus:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=START_TIMEOUT))
+    except RuntimeError as error:
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise _not_all_here(f"the processes of the group at {address} did not meet: {error}") from error
     store = PrefixStore(f"cavity-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    _meet(store, rank, size)
     backend = "cpu:gloo,cuda:nccl" if has_gpus else "gloo"  # NCCL for tensors on a GPU, gloo for the rest
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     atexit.register(_leave)
+
+
+def _meet(store: Store, rank: int, size: int) -> None:
+    """Wait for all workers; raise TimeoutError if some do not come, instead of waiting for them in a sum."""
+    meeting = next(_meetings)
+    keys = [f"cavity-meeting-{meeting}/{i}" for i in range(size)]
+    store.set(keys[rank], "here")
+    try:
+        store.wait(keys, START_TIMEOUT)
+    except RuntimeError as error:
+        try:
+            missing = [str(i) for i, key in enumerate(keys) if not store.check([key])]
+            found = f"{len(missing)} of {size} processes (rank {', '.join(missing)}) did not come"
+        except RuntimeError:  # the process that has the store is gone
+            found = f"not all of {size} processes came"
+        raise _not_all_here(f"{found} within {START_TIMEOUT.total_seconds():g} seconds") from error
+
+
+def _not_all_here(found: str) -> TimeoutError:
+    return TimeoutError(
+        f"all processes of a distributed job must call the same fit or predict_to, but {found}. Pass distributed=False "
+        "(--no-distributed on the command line) to run in this process alone"
+    )
 
 
 def _leave() -> None:

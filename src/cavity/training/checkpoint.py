@@ -33,7 +33,7 @@ ROW_TENSORS = ("state.0", "state.1")  # the sites, with the rows on the last axi
 DUE_STEPS = 8  # steps between two agreements of the workers whether a checkpoint is due
 MAX_SHOWN = 10  # differences in an error message
 ABSENT = object()
-REMEDY = "Use another folder, or resume=False to start from scratch."
+REMEDY = "Use another folder, or empty this one to start from scratch."
 
 
 class CheckpointError(RuntimeError):
@@ -85,7 +85,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
 
     def resume(self, row_ids: Tensor | None) -> tuple[dict[str, Tensor], Values] | None:
-        """Load what this worker needs of the last checkpoint, if there is one; remove newer files, of another run.
+        """Load what this worker needs of the last checkpoint, if there is one; remove newer, incomplete ones.
 
         The value "skipped" says why newer checkpoints were not used.
 
@@ -95,7 +95,7 @@ class Checkpointer:
         is_first = self._workers.rank == 0
         saved = self._workers.broadcast(self._checkpoints.latest() if self._resume and is_first else None)
         if is_first:
-            self._checkpoints.clear(-1 if saved is None else saved.step)
+            self._checkpoints.clear(-1 if saved is None else saved.step, complete=self._resume)
         if saved is None:
             return None
         values = saved.meta()
@@ -110,6 +110,17 @@ class Checkpointer:
             sites = {name: torch.cat([part[name] for part in parts], -1)[..., positions] for name in ROW_TENSORS}
             tensors = parts[0] | sites
         return tensors, values | {"skipped": saved.skipped}
+
+
+def check_unused(folder: Path, workers: Workers) -> None:
+    """Raise ValueError, on all workers, if a folder has checkpoints of an earlier run or of its folds."""
+    names = (path.name for pattern in ("step-*", "fold-*/step-*") for path in folder.glob(pattern))
+    if workers.broadcast(any((match := NAME.fullmatch(name)) and match[4] is None for name in names)):
+        raise ValueError(
+            f"the folder checkpoint={str(folder)!r} must have no checkpoints of an earlier run, which this fit would "
+            "overwrite. Continue that run with fit(..., resume=True), on the command line with --resume; or use "
+            "another folder, or empty this one"
+        )
 
 
 # --- Files ---
@@ -218,10 +229,10 @@ class Checkpoints:
             raise CheckpointError(f"{'; '.join(skipped)}. {REMEDY}")
         return None
 
-    def clear(self, after: int = -1) -> None:
-        """Remove all files newer than step `after`; call it before any process saves."""
+    def clear(self, after: int = -1, complete: bool = True) -> None:
+        """Remove files newer than step `after`, or only unfinished ones; call it before any process saves."""
         with self._explained("old checkpoints cannot be removed"):
-            _remove(file for file in self._files() if file.step > after)
+            _remove(file for file in self._files() if file.step > after and (complete or file.is_temporary))
 
     def _files(self) -> list[_File]:
         matches = [(path, NAME.fullmatch(path.name)) for path in self.folder.glob("step-*")]

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from cavity.numerics.linalg import FactorizationError
+from cavity.runtime.threads import one_blas_thread
 from cavity.training.history import Event, describe
 from cavity.training.loop import Trainer, TrainingState
 from cavity.training.plan import Trained
@@ -99,8 +99,7 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         iterations += 1
 
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": settings.memory}
-    # NumPy's threads, waiting for work, would take the processors from torch's
-    with contextlib.suppress(_OutOfTime), threadpool_limits(1, user_api="blas"):
+    with contextlib.suppress(_OutOfTime), one_blas_thread():
         minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
     if not run.has_moved:
         raise FactorizationError(f"no step worked: {describe(trainer.history.records[-1])}")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import classes, memory, ranks, source
+from benchmarks import busy, classes, memory, ranks, source
 from benchmarks.history import line, subject
 from benchmarks.problems import Options
 
@@ -67,3 +67,21 @@ def test_a_step_is_timed_on_one_process_and_on_two(monkeypatch):
     assert alone["ms"] > 0
     assert shared["ms"] > 0
     assert "2 ranks" in shared["what"]
+
+
+def test_fits_are_timed_beside_busy_processes(monkeypatch):
+    monkeypatch.setattr(busy, "SIZES", {"small": {"C": 2, "M": 3, "B": 20, "epochs": 1}})
+    monkeypatch.setattr(busy, "TURNS", 1)
+    running = []
+
+    def seconds(*arguments, **others):
+        running.append(len(others))
+        return 2.0 + len(running)
+
+    monkeypatch.setattr(busy, "command_line", lambda *arguments, folder: None)
+    monkeypatch.setattr(busy, "_fit_seconds", seconds)
+    records = list(busy.measure(Options(what=("small",))))
+    assert [(r["busy"], r["seconds"], r["ratio"]) for r in records] == [(0, 3.0, 1.0), (1, 4.0, 1.33), (2, 5.0, 1.67)]
+    assert "C=2 M=3 B=20, 1 busy" in line(records[1])
+    assert "1.33 × idle" in line(records[1])
+    assert busy.fit_seconds(busy.SIZES["small"]) > 0

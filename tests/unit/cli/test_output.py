@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from cavity.cli import SUMMARIES, main, output
-from cavity.cli.output import Commands, Output, is_main_process, row_progress
+from cavity.cli.output import Commands, Output, row_progress
+from cavity.runtime.launcher import is_main_process
 from cavity.training.checkpoint import CheckpointError
 from tests.clock import Clock
 
@@ -82,15 +83,23 @@ def test_quiet_leaves_only_json(capsys):
 
 
 def test_of_several_processes_one_speaks(monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "1")
     assert not is_main_process()
     printer = Output(as_json=True)
     printer.note("careful")
     printer.result(a=1)
     assert capsys.readouterr() == ("", "")
+    assert Output(as_json=True, distributed=False).is_main
     monkeypatch.setenv("RANK", "0")
     assert is_main_process()
+
+
+def test_a_rank_of_another_launcher_speaks_for_itself(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert Output(as_json=True).is_main
+    assert not Output(as_json=True, distributed=True).is_main
 
 
 # --- Commands imported on demand ---

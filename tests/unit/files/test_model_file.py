@@ -106,8 +106,11 @@ def test_labels_come_back_with_their_dtype(tmp_path):
     ids=lambda state: type(state).__name__,
 )
 def test_a_seed_is_kept_and_a_generator_is_not(tmp_path, state):
-    found = there_and_back(tmp_path, model(params={"random_state": state, "checkpoint": Path("/some/where")}))
-    assert found.params == {"random_state": 3 if isinstance(state, int | np.integer) else None, "checkpoint": None}
+    found = there_and_back(
+        tmp_path, model(params={"random_state": state, "checkpoint": Path("/x"), "distributed": True})
+    )
+    seed = 3 if isinstance(state, int | np.integer) else None
+    assert found.params == {"random_state": seed, "checkpoint": None, "distributed": "auto"}
 
 
 def test_what_is_not_finite_is_kept_where_no_prediction_needs_it(tmp_path):

@@ -51,6 +51,7 @@ BAD = {
     "dtype": (["float16", np.float64], "'float32'"),
     "checkpoint": ([1, "", b"folder"], "a folder"),
     "checkpoint_seconds": ([-1.0, None, math.inf], "at or above 0"),
+    "distributed": (["yes", None, 1], "True, False, 'auto'"),
     "verbose": (["loud", None, 0.5], "silent"),
 }  # fmt: skip
 GOOD = {
@@ -64,6 +65,7 @@ GOOD = {
     "max_seconds": [None, 1, 0.5],
     "tol": [0, 1e-3],
     "damping": [None, 1, 0.1],
+    "distributed": [True, False, "auto"],
     "verbose": [0, 1, 2, True],
 }  # fmt: skip
 

@@ -277,7 +277,7 @@ def test_where_all_are_damaged_it_says_so(tmp_path):
     checkpoints = saved_at(tmp_path, 1, 2)
     for step in (1, 2):
         file_of(tmp_path, step).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"step-000000000002.*step-000000000001.*resume=False"):
+    with pytest.raises(CheckpointError, match=r"step-000000000002.*step-000000000001.*empty this one"):
         checkpoints.latest()
 
 
@@ -510,7 +510,7 @@ def test_a_checkpoint_of_the_same_settings_is_taken_and_another_refused(tmp_path
     saved = saved_at(tmp_path, 5).latest()
     check_same(saved.meta(), {"step": 5}, str(saved))
     with pytest.raises(
-        ValueError, match=r"step: 5 in the checkpoint, 6 now\n.*another folder, or resume=False"
+        ValueError, match=r"step: 5 in the checkpoint, 6 now\n.*another folder, or empty this one"
     ) as caught:
         check_same(saved.meta(), {"step": 6}, str(saved))
     assert f"step 5 in {tmp_path}" in str(caught.value)
