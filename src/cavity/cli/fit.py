@@ -27,7 +27,7 @@ from cavity.data.source import Array
 from cavity.data.tables import Columns, TableFiles, choose_columns
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
-KERNELS = {"rbf": None, "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52", "linear": "Linear"}
+KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
 SCALINGS = {"standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
@@ -74,7 +74,7 @@ class Count(click.ParamType):
     "--inducing", "n_inducing", type=Count({}, fractions=True), default=100, show_default=True,
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
 )  # fmt: skip
-@click.option("--kernel", type=click.Choice(list(KERNELS)), default="rbf", show_default=True)
+@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
 @click.option(
     "--scaling", type=click.Choice(list(SCALINGS)), default="standard", show_default=True, help="Of the features."
 )
@@ -126,12 +126,9 @@ def fit(
         table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
     )
 
-    from cavity import kernels
     from cavity.classifier import GPClassifier
     from cavity.training import Event
 
-    kernel = KERNELS[parameters["kernel"]]
-    parameters["kernel"] = None if kernel is None else getattr(kernels, kernel)()  # None starts elsewhere than RBF()
     parameters["scaling"] = SCALINGS[parameters["scaling"]]
     parameters["max_epochs"] = parameters["max_epochs"] or "auto"
     began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None

@@ -35,7 +35,7 @@ from cavity.fitting.rows import (
 from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior
 from cavity.inference import METHODS
-from cavity.kernels import RBF
+from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
@@ -282,7 +282,7 @@ class Fit:
         rng = np.random.default_rng(seed)
         Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
         model = initial_prior(
-            RBF(variance=initial.variance) if s.kernel is None else s.kernel,
+            s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance),
             X,
             C,
             Z,
