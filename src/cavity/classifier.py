@@ -17,7 +17,7 @@ from cavity.data import Survey
 from cavity.data.source import Source, as_source, is_source
 from cavity.fitting.encoding import Scaler
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
-from cavity.fitting.rows import allow_overflow, validate_training
+from cavity.fitting.rows import allow_overflow, explained_errors, validate_training
 from cavity.fitting.settings import PAPER_STEPS, Settings
 from cavity.gp import probabilities
 from cavity.gp.gaussian import Posterior
@@ -473,7 +473,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _validate_new(self, X: Any) -> Array:
         """Validate rows to predict."""
         check_is_fitted(self, "posterior_")
-        with allow_overflow():
+        with explained_errors(X), allow_overflow():
             rows: Array = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return rows
 

@@ -6,6 +6,7 @@ attributes. `OnlineFit` does the same for `partial_fit`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
-from cavity.data.labels import encode
+from cavity.data.labels import encode, listed
 from cavity.data.source import Source
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
@@ -43,6 +44,7 @@ from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
 from cavity.runtime.progress import show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads
+from cavity.runtime.warnings import CavityWarning
 from cavity.training.checkpoint import Checkpointer, Checkpoints
 from cavity.training.history import Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
@@ -92,6 +94,7 @@ class DataDescription(NamedTuple):
         n_features: D.
         feature_names: of frames and files.
         fingerprint: identifies the data, for JSON.
+        constant: lists the features that have the same value in all rows, in words; "" for none.
     """
 
     classes: NDArray[Any]
@@ -99,6 +102,7 @@ class DataDescription(NamedTuple):
     n_features: int
     feature_names: NDArray[Any] | None
     fingerprint: dict[str, Any]
+    constant: str = ""
 
 
 class FittedModel(NamedTuple):
@@ -146,7 +150,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     rows = merge_equal_rows(table.rows)
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
-    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint())
+    constant = _constant_features((rows.X == rows.X[0]).all(0), table.feature_names, options)
+    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
@@ -166,8 +171,9 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
         known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
-    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint)
     plan = plan_fit(settings, known.n_rows, seed)
+    constant = "" if plan.is_full_batch else _constant_features(known.lowest == known.highest, names, options)
+    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint, constant)
     _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
     if plan.is_full_batch:
         X, y = read_all(source)
@@ -185,6 +191,18 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         fit = Fit(plan, data, options, report)
         trained, sharpness = fit.on_source(source, known, class_weight)
     return fit.result(trained, sharpness)
+
+
+def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | None, options: FitOptions) -> str:
+    """List the constant features. Where they have names and no progress is shown, warn: a column may be there by mistake.
+
+    Features without names are often pixels, of which some are always constant.
+    """
+    found = listed(np.flatnonzero(is_constant) if names is None else names[is_constant])
+    if found and names is not None and not options.settings.verbose and options.workers.rank == 0:
+        text = f"X has columns that are constant in all rows and have no effect: {found}; remove or correct them"
+        warnings.warn(text, CavityWarning, stacklevel=4)
+    return found
 
 
 def _check_memory(
@@ -352,6 +370,8 @@ class Fit:
         trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
+        if self.data.constant and is_main:
+            trainer.note(0, None, 0.0, Event.CONSTANT_FEATURES, features=self.data.constant)
         own_weight = data.own_weight.cpu().numpy()
         lbfgs = self.plan.lbfgs(model)
         try:
