@@ -1,6 +1,7 @@
 """The commands as people type them: from a file to a model, predictions, scores and a report."""
 
 import csv
+import gzip
 import json
 import os
 import signal
@@ -198,6 +199,70 @@ def test_a_row_counter_is_pointed_out(tmp_path):
     assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
 
 
+def test_an_identifier_is_pointed_out_in_any_order_and_can_be_dropped_without_a_name(tmp_path):
+    order = np.random.default_rng(0).permutation(150)
+    data = write(tmp_path / "rows.csv", {"": order.tolist()} | iris(order))  # as DataFrame.to_csv writes it
+    command = ["fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK]
+    found = run(*command)
+    assert (
+        "'' only counts the rows; ignore it with --drop '', because such a column can leak the labels" in found.stderr
+    )
+    assert "counts the rows" not in run(*command, "--drop", "").stderr
+    assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
+    data = write(tmp_path / "ids.csv", {"a, b": (order * 7 + 1000).tolist()} | iris(order))
+    told = json.loads(run("fit", data, *command[2:], "--json").stdout)
+    assert any("""--drop '"a, b"'""" in note for note in told["notes"])
+    assert json.loads(run("fit", data, *command[2:], "--json", "--drop", '"a, b"').stdout)["features"] == NAMES
+
+
+def test_an_identifier_in_a_large_file_is_pointed_out(tmp_path, little_memory):
+    pq.write_table(pa.table(iris(number=list(range(150)))), tmp_path / "i.parquet")
+    found = run("fit", tmp_path / "i.parquet", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert "'number' only counts the rows" in found.stderr
+
+
+@pytest.mark.parametrize(("delimiter", "decimal"), [(";", ","), (",", ","), ("\t", ","), (";", ".")])
+def test_decimal_commas_are_read(delimiter, decimal, folder, tmp_path):
+    data = tmp_path / "iris.csv"
+    with open(data, "w", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(iris())
+        for row in zip(*iris().values(), strict=True):
+            writer.writerow([str(cell).replace(".", decimal) for cell in row])
+    found = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert ("numbers are read with decimal commas" in found.stderr) == (decimal == ",")
+    assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(folder / "iris.cavity").training_
+    told = json.loads(run("evaluate", tmp_path / "m.cavity", data, "--json").stdout)
+    assert (told["which"], told["rows"]) == ("held out", 30)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
+def test_a_dash_is_standard_input(form, folder, model, tmp_path):
+    packed = gzip.compress((folder / "iris.csv").read_bytes())
+    pq.write_table(pa.table(iris()), tmp_path / "iris.parquet")
+    given = {"csv": (folder / "iris.csv").read_bytes(), "csv.gz": packed}.get(form)
+    given = given or (tmp_path / "iris.parquet").read_bytes()
+    commands = [
+        ["fit", "-", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK],
+        ["evaluate", model, "-"],
+        ["predict", model, "-", "-o", "-"],
+    ]
+    for command in commands:
+        found = CliRunner().invoke(main, list(map(str, command)), input=given)
+        assert found.exit_code == 0, found.output
+    assert len(found.stdout.splitlines()) == 151
+    assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(model).training_
+    assert "must be the only file" in fails("evaluate", model, "-", folder / "iris.csv")
+
+
+def test_constant_columns_are_mentioned_once(tmp_path):
+    data = write(tmp_path / "rows.csv", iris(unit=[3] * 150))
+    command = ["fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK]
+    assert run(*command).stderr.count("constant in all rows and without effect: 'unit'") == 1
+    assert json.loads(run(*command, "--json").stdout)["notes"] == ["constant in all rows and without effect: 'unit'"]
+    assert run(*command, "--quiet").output == ""
+
+
 # --- what cannot be used ---
 
 
@@ -252,8 +317,20 @@ def test_files_that_cannot_be_read_are_named(folder, model, tmp_path):
     assert "torn.parquet is not a Parquet file" in fails("fit", tmp_path / "torn.parquet", *out)
     (tmp_path / "empty.csv").write_text("")
     assert "empty.csv" in fails("fit", tmp_path / "empty.csv", *out)
-    (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2,y,z\n")
-    assert "ragged.csv" in fails("fit", tmp_path / "ragged.csv", *out)
+    for text in ("a,species\n", "a,species"):
+        (tmp_path / "head.csv").write_text(text)
+        assert "head.csv has no rows; a header line and at least one row" in fails("fit", tmp_path / "head.csv", *out)
+    (tmp_path / "ragged.csv").write_text('a,species\n1,"x"\n\n2,y,z\n')
+    assert "ragged.csv, line 4: Expected 2 columns, as in the header, got 3: 2,y,z; quote values that contain ','" in (
+        fails("fit", tmp_path / "ragged.csv", *out)
+    )
+    (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2\n")
+    assert "ragged.csv, line 3: Expected 2 columns, as in the header, got 1: 2; add" in fails(
+        "fit", tmp_path / "ragged.csv", *out
+    )
+    (tmp_path / "twice.csv").write_text("a,a,b,species\n" + "1,2,3,x\n4,5,6,y\n" * 9)
+    assert "twice.csv has 2 columns 'a'; column names must be unique" in fails("fit", tmp_path / "twice.csv", *out)
+    run("fit", tmp_path / "twice.csv", *out, "--drop", "a", *QUICK)
     assert "none.cavity does not exist" in fails("evaluate", tmp_path / "none.cavity", folder / "iris.csv")
     (tmp_path / "torn.cavity").write_bytes(model.read_bytes()[:-100])
     assert "torn.cavity" in fails("predict", tmp_path / "torn.cavity", folder / "iris.csv", "-o", tmp_path / "p.csv")

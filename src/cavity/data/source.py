@@ -201,8 +201,10 @@ def describe_cells(X: Any, name: str, first: int = 0) -> Exception | None:
     start = f"{name}: column {one.column!r}{others}"
     if one.kind == "missing":
         rows = f"{row} and {one.count - 1} more" if one.count > 1 else row
-        return ValueError(f"{start} has a missing value (NaN or None) in {rows}. Fill it in, for example with "
-                          "make_pipeline(SimpleImputer(add_indicator=True), GPClassifier()), or remove the row")  # fmt: skip
+        return ValueError(
+            f"{start} has a missing value (NaN or None) in {rows}. Fill it in, for example with "
+            "make_pipeline(SimpleImputer(add_indicator=True), GPClassifier()), or remove the row"
+        )
     if one.kind == "infinite":
         return ValueError(f"{start} must be finite, got {one.value} in {row}. Replace the value or remove the row")
     got = f"{start} must hold numbers, got {one.kind}, such as {one.value!r} in {row}."

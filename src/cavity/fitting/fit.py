@@ -150,7 +150,7 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     rows = merge_equal_rows(table.rows)
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
-    constant = _constant_features((rows.X == rows.X[0]).all(0), table.feature_names, options)
+    constant = _constant_features(rows.X.min(0) == rows.X.max(0), table.feature_names, options)
     data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
@@ -194,7 +194,7 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
 
 
 def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | None, options: FitOptions) -> str:
-    """List the constant features. Where they have names and no progress is shown, warn: a column may be there by mistake.
+    """List the constant features; warn about them if they have names and no progress is shown.
 
     Features without names are often pixels, of which some are always constant.
     """
