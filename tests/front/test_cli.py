@@ -1,6 +1,7 @@
 """The commands as people type them: from a file to a model, predictions, scores and a report."""
 
 import csv
+import errno
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_iris
 
 import cavity
+import cavity.files.tensor_file
 from cavity import GPClassifier
 from cavity.cli import main
 from cavity.metrics import scores
@@ -582,3 +584,129 @@ def test_ctrl_c_before_there_is_anything_to_keep_ends_with_130(folder, tmp_path,
     found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", code=130)
     assert "Traceback" not in found.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_ctrl_c_while_the_model_is_written_says_whether_it_was(folder, tmp_path, monkeypatch):
+    save = GPClassifier.save
+
+    def press_twice(self, path, metrics=None):
+        signal.raise_signal(signal.SIGINT)
+        if is_written:
+            save(self, path, metrics)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(GPClassifier, "save", press_twice)
+    out = tmp_path / "m.cavity"
+    for text in ("was not written", "was written", "was not written"):
+        is_written = text == "was written"
+        found = run("fit", folder / "iris.csv", "--target", "species", "-o", out, *QUICK, code=130)
+        assert found.stderr.splitlines()[-1] == f"stopped; {out} {text}"
+        assert "Traceback" not in found.output
+
+
+STARTING = """
+import builtins, runpy, signal, sys
+before = builtins.__import__
+
+def pressed(name, *rest, **named):
+    if name == {name!r} and {name!r} not in pressed.seen:
+        pressed.seen.append(name)
+        {how}
+    return before(name, *rest, **named)
+
+pressed.seen = []
+builtins.__import__ = pressed
+sys.argv = ["cavity", "fit", {data!r}, "--target", "species", "-o", {out!r}]
+runpy.run_module("cavity", run_name="__main__", alter_sys=True)
+"""
+PRESS = "signal.raise_signal(signal.SIGINT)"
+FOUND = f"""
+        try:
+            {PRESS}
+        except KeyboardInterrupt:
+            raise ImportError("a module that was cut short")"""
+LOST = f"""
+        try:
+            {PRESS}
+        except KeyboardInterrupt:
+            {PRESS}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("click", PRESS), ("numpy", FOUND), ("torch", PRESS), ("torch", FOUND), ("torch", LOST)]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(name, how, tmp_path):
+    data = write(tmp_path / "iris.csv", iris())
+    code = STARTING.format(name=name, how=how.strip() if how == PRESS else how, data=str(data), out=str(tmp_path / "m"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Reading", "left out"))]
+    assert done.returncode == 130
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("stopped")
+
+
+# --- a disk that is full ---
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A file system that takes no more after training began: that of the folders named `full`."""
+    real = cavity.files.tensor_file.save_file
+
+    def save_file(tensors, path, metadata=None):
+        if "full" in path.parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(tensors, path, metadata)
+
+    monkeypatch.setattr("cavity.files.tensor_file.save_file", save_file)
+
+
+def test_a_model_that_cannot_be_written_is_saved_elsewhere(folder, tmp_path, monkeypatch, full_disk):
+    for name in ("full", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    command = ["fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "full" / "m.cavity", *QUICK]
+    found = run(*command, code=1)
+    assert f"saved the model to {tmp_path / 'here' / 'm.cavity'}" in found.stdout
+    assert "held out" in found.stdout
+    error = found.stderr.splitlines()[-1]
+    assert "m.cavity cannot be written: the disk is full" in error
+    assert error.endswith(f"The model is in {tmp_path / 'here' / 'm.cavity'}")
+    assert cavity.load(tmp_path / "here" / "m.cavity").metrics_["target"] == "species"
+    run(*command, code=1)  # what is there is not replaced
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["m-1.cavity", "m.cavity"]
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+def test_where_nothing_can_be_written_the_first_reason_is_told(folder, tmp_path, monkeypatch, full_disk):
+    (tmp_path / "full").mkdir()
+    monkeypatch.chdir(tmp_path / "full")
+    monkeypatch.setattr("cavity.cli.output.Path.home", lambda: tmp_path / "full" / "no")
+    monkeypatch.setattr("cavity.cli.output.tempfile.gettempdir", lambda: str(tmp_path / "full" / "none"))
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", "m.cavity", *QUICK, code=1)
+    assert "m.cavity cannot be written: the disk is full. Free some space" in found.stderr
+
+
+def test_a_report_that_cannot_be_written_is_saved_elsewhere(folder, model, tmp_path, monkeypatch):
+    from cavity.report import Report
+
+    def save(self, path):
+        if path.parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        path.write_text("page")
+
+    monkeypatch.setattr(Report, "save", save)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    found = run("report", model, folder / "new.csv", "-o", tmp_path / "r.html", code=1)
+    assert f"The report is in {tmp_path / 'here' / 'r.html'}" in found.stderr
+    assert (tmp_path / "here" / "r.html").read_text() == "page"
+
+
+def test_a_full_disk_is_noticed_before_training(folder, tmp_path, monkeypatch):
+    def full(**settings):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("cavity.cli.output.tempfile.TemporaryFile", full)
+    error = fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity")
+    assert "is not writable: No space left on device" in error

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cavity.cli.evaluate import describe_scores, score
 from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET, split_names
-from cavity.cli.output import Output, check_writable, plural
+from cavity.cli.output import Output, check_writable, plural, save_anywhere, told_if_written
 from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
 from cavity.data.csv import WITH_COMMA, CSVFiles
 from cavity.data.labels import encode, label_text, listed
@@ -128,58 +128,61 @@ def fit(
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
     check_writable(out)
     output = Output(as_json, quiet)
-    output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
-    table, chosen = open_table(data), None if features is None else split_names(features)
-    training = _read_training_rows(
-        table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
-    )
+    with told_if_written(out):
+        output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
+        table, chosen = open_table(data), None if features is None else split_names(features)
+        training = _read_training_rows(
+            table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
+        )
 
-    from cavity.classifier import GPClassifier
-    from cavity.runtime.warnings import CavityWarning
-    from cavity.training import Event
-    from cavity.training.history import describe
+        from cavity.classifier import GPClassifier
+        from cavity.runtime.warnings import CavityWarning
+        from cavity.training import Event, describe
 
-    parameters["scaling"] = SCALINGS[parameters["scaling"]]
-    parameters["max_epochs"] = parameters["max_epochs"] or "auto"
-    began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
-    with stop_on_interrupt() as stop, warnings.catch_warnings():  # until the model is saved
-        if quiet:
-            warnings.simplefilter("ignore", CavityWarning)
-        model.fit(*training.arguments, stop=stop, resume=resume)
-        seconds = time.perf_counter() - began
-        if (held := training.held) is not None:
-            index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
-            tally = score(model, held.X, index, training.columns.features)
-        scores = {} if tally is None else tally.scores()._asdict()
-        if output.is_main:
-            kept = {"target": target, "data": table.name, "holdout": training.about}
-            model.save(out, metrics=kept | scores)
-    events = (describe(record) for record in model.history_ if record["event"] == Event.CONSTANT_FEATURES)
-    output.notes.extend(events)  # progress has printed it
-    last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
-    stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
-    method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
-    output.print(f"{'stopped early; ' if stopped else ''}saved {'the best model so far' if stopped else 'the model'} "
-                 f"to {out}: {method}")  # fmt: skip
-    if tally is not None:
-        output.print(f"\nOn the {plural(tally.n_rows, 'row')} held out:\n\n{describe_scores(tally)}")
-    output.result(
-        model=out,
-        data=table.name,
-        target=target,
-        rows=training.n_rows or model.training_["rows"],
-        held_out=training.about["rows"],
-        dropped_rows=training.dropped,
-        features=training.columns.features,
-        left_out=training.columns.left_out,
-        classes=model.classes_.tolist(),
-        method=model.method_,
-        epochs=model.n_iter_,
-        seconds=seconds,
-        stopped=stopped,
-        log_marginal_likelihood=model.log_marginal_likelihood_,
-        scores=scores or None,
-    )
+        parameters["scaling"] = SCALINGS[parameters["scaling"]]
+        parameters["max_epochs"] = parameters["max_epochs"] or "auto"
+        began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
+        problem: Exception | None = None
+        with stop_on_interrupt() as stop, warnings.catch_warnings():  # until the model is saved
+            if quiet:
+                warnings.simplefilter("ignore", CavityWarning)
+            model.fit(*training.arguments, stop=stop, resume=resume)
+            seconds = time.perf_counter() - began
+            if (held := training.held) is not None:
+                index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
+                tally = score(model, held.X, index, training.columns.features)
+            scores = {} if tally is None else tally.scores()._asdict()
+            if output.is_main:
+                kept = {"target": target, "data": table.name, "holdout": training.about}
+                out, problem = save_anywhere(lambda path: model.save(path, metrics=kept | scores), out)
+        events = (describe(record) for record in model.history_ if record["event"] == Event.CONSTANT_FEATURES)
+        output.notes.extend(events)  # progress has printed it
+        last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
+        stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
+        method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
+        saved = "stopped early; saved the best model so far" if stopped else "saved the model"
+        output.print(f"{saved} to {out}: {method}")
+        if tally is not None:
+            output.print(f"\nOn the {plural(tally.n_rows, 'row')} held out:\n\n{describe_scores(tally)}")
+        output.result(
+            model=out,
+            data=table.name,
+            target=target,
+            rows=training.n_rows or model.training_["rows"],
+            held_out=training.about["rows"],
+            dropped_rows=training.dropped,
+            features=training.columns.features,
+            left_out=training.columns.left_out,
+            classes=model.classes_.tolist(),
+            method=model.method_,
+            epochs=model.n_iter_,
+            seconds=seconds,
+            stopped=stopped,
+            log_marginal_likelihood=model.log_marginal_likelihood_,
+            scores=scores or None,
+        )
+        if problem is not None:
+            raise ValueError(f"{problem} The model is in {out}") from problem
 
 
 @contextmanager
