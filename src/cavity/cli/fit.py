@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from cavity.cli.evaluate import describe_scores, score
 from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, QUIET, split_names
-from cavity.cli.output import Output, check_writable, plural, save_anywhere, told_if_written
+from cavity.cli.output import Output, check_writable, plural, row_progress, save_anywhere, told_if_written
 from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
 from cavity.data.csv import WITH_COMMA, CSVFiles
 from cavity.data.labels import encode, label_text, listed
 from cavity.data.source import Array
 from cavity.data.tables import Columns, TableFiles, choose_columns
+from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
@@ -128,7 +129,7 @@ def fit(
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
     check_writable(out)
     output = Output(as_json, quiet)
-    with told_if_written(out):
+    with told_if_written(out), command_clock():
         output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
         table, chosen = open_table(data), None if features is None else split_names(features)
         training = _read_training_rows(
@@ -150,7 +151,8 @@ def fit(
             seconds = time.perf_counter() - began
             if (held := training.held) is not None:
                 index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
-                tally = score(model, held.X, index, training.columns.features)
+                with row_progress("score", len(index), quiet) as done:
+                    tally = score(model, held.X, index, training.columns.features, done)
             scores = {} if tally is None else tally.scores()._asdict()
             if output.is_main:
                 kept = {"target": target, "data": table.name, "holdout": training.about}

@@ -164,13 +164,13 @@ def as_labels(values: Any, n_rows: int, name: str) -> NDArray[Any]:
 
 
 class _Cells(NamedTuple):
-    """What a column holds that is not a finite number, one kind of it, with the first such cell and their count."""
+    """What a column holds that is not a finite number, one kind of it, with the first such cell and their number."""
 
     column: Any  # name or number
     kind: str
     row: int
     value: Any
-    count: int
+    total: int
     is_stray: bool  # most cells of the column are numbers
 
 
@@ -200,7 +200,7 @@ def describe_cells(X: Any, name: str, first: int = 0) -> Exception | None:
     row = f"row {first + one.row}{label}"
     start = f"{name}: column {one.column!r}{others}"
     if one.kind == "missing":
-        rows = f"{row} and {one.count - 1} more" if one.count > 1 else row
+        rows = f"{row} and {one.total - 1} more" if one.total > 1 else row
         return ValueError(
             f"{start} has a missing value (NaN or None) in {rows}. Fill it in, for example with "
             "make_pipeline(SimpleImputer(add_indicator=True), GPClassifier()), or remove the row"
@@ -255,10 +255,10 @@ def _unusable(column: Any, values: Any) -> _Cells | None:
     kinds = [_cell_kind(cell) for cell in cells]
     for kind in ("dates or times", "text", "bytes", "other objects", "missing", "infinite"):
         if kind in kinds:
-            row, count = kinds.index(kind), kinds.count(kind)
+            row, total = kinds.index(kind), kinds.count(kind)
             is_stray = kind == "text" and 2 * kinds.count("") > len(kinds)
             value = str(cells[row]) if kind == "dates or times" else cells[row]
-            return _Cells(column, kind, row, value, count, is_stray)
+            return _Cells(column, kind, row, value, total, is_stray)
     return None
 
 

@@ -43,7 +43,7 @@ def to_plain(value: Any) -> Any:
         if is_dataclass(value):  # without cached properties
             state = {field.name: getattr(value, field.name) for field in fields(value)}
         else:
-            state = value._asdict() if isinstance(value, tuple) else vars(value)
+            state = getattr(value, "_asdict", lambda: vars(value))()  # of a named tuple
         return {TAG: type(value).__name__} | to_plain(state)
     if type(value) is dict:
         return {key: to_plain(item) for key, item in value.items()}

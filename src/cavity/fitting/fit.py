@@ -42,14 +42,14 @@ from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
-from cavity.runtime.progress import show_progress
+from cavity.runtime.progress import Progress, show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads
 from cavity.runtime.warnings import CavityWarning
 from cavity.training.checkpoint import Checkpointer, Checkpoints
 from cavity.training.history import Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import train_lbfgs
-from cavity.training.loop import Trainer
+from cavity.training.loop import PASS_COST, Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
 from cavity.training.plan import Trained, TrainingError
@@ -57,6 +57,7 @@ from cavity.training.plan import Trained, TrainingError
 Array = NDArray[np.float64]
 
 TRIAL_EPOCHS = 60
+FINAL_PASSES = 2  # over the rows after the last epoch: one for the sums of the sites, one for log Z
 NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
 MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
@@ -218,8 +219,8 @@ def _check_memory(
 
 
 @contextmanager
-def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterator[Callable[[Record], None] | None]:
-    """Set threads, memory and progress for the time of a fit; yield what displays a record."""
+def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterator[Progress | None]:
+    """Set threads, memory and progress for the time of a fit; yield what displays progress."""
     settings, training = plan.settings, plan.training
     largest_block = len(data.classes) * plan.n_inducing * (training.batch_size or plan.n_rows)
     verbose = settings.verbose if workers.rank == 0 else 0
@@ -227,7 +228,16 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
         without_autograd(choose_device(settings.device)),
         limit_threads(largest_block),
         keep_freed_memory(),
-        show_progress(f"cavity {plan.method}", training.max_epochs, verbose, describe) as report,
+        show_progress(
+            f"cavity {plan.method}",
+            training.max_epochs,
+            verbose,
+            describe,
+            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" else 0,
+            final=PASS_COST * (training.final_sweeps + FINAL_PASSES),
+            folds=plan.folds,
+            max_seconds=settings.max_seconds,
+        ) as report,
     ):
         yield report
 
@@ -249,14 +259,14 @@ class Fit:
         plan: the resolved settings.
         data: describes the training data.
         options: what the call of `fit` asked for.
-        report: displays a record of the history; None for no display.
+        report: displays records of the history and progress; None for no display.
         is_trial: whether the result is only compared: no display, no checkpoints, no watch.
     """
 
     plan: FitPlan
     data: DataDescription
     options: FitOptions
-    report: Callable[[Record], None] | None = None
+    report: Progress | None = None
     is_trial: bool = False
 
     def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, float]:
@@ -366,8 +376,11 @@ class Fit:
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(scaler)) if is_main else (None, None)
         hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
-        checkpointer, plan = self._checkpointer(name), self.plan.training
-        trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop)
+        checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
+        if self.report is not None:
+            self.report.begin("trial" if self.is_trial else name.partition("-")[0])
+            advance = self.report.advance
+        trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop, advance)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         if self.data.constant and is_main:
