@@ -144,6 +144,14 @@ def test_wrong_names_are_not_mistaken_for_bad_cells(fitted):
         fitted["pandas"].predict(X.rename(columns={"a": "z"}))
 
 
+@pytest.mark.parametrize("X", [pd.Series(NUMBERS), pl.Series(NUMBERS), NUMBERS, np.array(5.0), None, "text", object()])
+def test_what_is_no_table_is_left_to_scikit_learn(X):
+    with pytest.raises(
+        (ValueError, TypeError), match=r"2D array|dimension|Singleton|argument must be|could not convert|batches"
+    ):
+        GPClassifier().fit(X, Y)
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [

@@ -115,7 +115,7 @@ def fit(
     resume: bool,
     **parameters: Any,
 ) -> None:
-    """Train a classifier on the rows of DATA (CSV or Parquet files, folders or patterns) and save it.
+    """Train a classifier on the rows of DATA (CSV or Parquet files, folders, patterns, or - for stdin) and save it.
 
     All numeric columns are features. Some rows are held out and scored at the end. Ctrl-C stops training and keeps the
     best model so far; a second Ctrl-C quits at once.

@@ -176,8 +176,10 @@ class _Cells(NamedTuple):
 
 def check_dates(X: Any, name: str, first: int = 0) -> None:
     """Raise TypeError for columns of dates or times, which some libraries would convert to numbers of any unit."""
-    kinds = getattr(getattr(X, "schema", None), "types", getattr(X, "dtypes", [getattr(X, "dtype", None)]))
-    if any(map(_is_temporal, kinds)) and (error := describe_cells(X, name, first)):
+    kinds = getattr(getattr(X, "schema", None), "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
+    if any(map(_is_temporal, kinds if isinstance(kinds, Iterable) else [kinds])) and (
+        error := describe_cells(X, name, first)
+    ):
         raise error
 
 

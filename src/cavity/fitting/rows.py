@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -103,7 +103,9 @@ def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         is_about_names = re.search(r"feature names|features as input|feature\(s\)", str(error))
-        found = None if is_about_names else describe_cells(X, "X") or _describe_labels(y, error)
+        found = None
+        with suppress(Exception):  # of what is no table at all
+            found = None if is_about_names else describe_cells(X, "X") or _describe_labels(y, error)
         raise error if found is None else found from error
 
 
