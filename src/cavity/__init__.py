@@ -8,8 +8,9 @@ from cavity.version import __version__
 
 if TYPE_CHECKING:
     from cavity.classifier import GPClassifier, load
+    from cavity.runtime.warnings import CavityWarning
 
-__all__ = ["GPClassifier", "__version__", "load"]
+__all__ = ["CavityWarning", "GPClassifier", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from cavity import classifier
 
         return getattr(classifier, name)
+    if name == "CavityWarning":
+        from cavity.runtime.warnings import CavityWarning
+
+        return CavityWarning
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

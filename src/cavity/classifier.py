@@ -17,7 +17,7 @@ from cavity.data import Survey
 from cavity.data.source import Source, as_source, is_source
 from cavity.fitting.encoding import Scaler
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
-from cavity.fitting.rows import allow_overflow, validate_training
+from cavity.fitting.rows import allow_overflow, explained_errors, validate_training
 from cavity.fitting.settings import PAPER_STEPS, Settings
 from cavity.gp import probabilities
 from cavity.gp.gaussian import Posterior
@@ -51,7 +51,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         method: "ep" keeps a site for every row and class. "sep" keeps one site per class, so memory does not grow with
             the rows. "gfitc" runs EP on the latent values themselves, on all rows at once. "vi" maximizes a lower
             bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches.
-        kernel: a `cavity.kernels.Kernel`; default `RBF(variance=10)`. Length-scales are in units of scaled inputs.
+        kernel: "rbf" (as None), "matern12", "matern32", "matern52" or "linear", with a variance that starts at 10; or
+            a `cavity.kernels.Kernel` with its own start values. Length-scales are in units of scaled inputs.
         noise: initial latent noise variance, a float or (C,).
         n_inducing: M, or a fraction of the training rows as a float in (0, 1].
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
@@ -132,7 +133,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self,
         method: str = "auto",
         *,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         noise: ArrayLike | None = None,
         n_inducing: int | float = 100,
         inducing_points: ArrayLike | None = None,
@@ -190,6 +191,22 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.distributed = distributed
         self.random_state = random_state
         self.verbose = verbose
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes with arrays in place of tensors, which skops and MLflow cannot store."""
+        from cavity.files.state import to_plain
+
+        return {name: to_plain(value) for name, value in super().__getstate__().items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from cavity.files.state import from_plain
+
+        super().__setstate__({name: from_plain(value) for name, value in state.items()})
+
+    def __copy__(self) -> GPClassifier:
+        found = type(self).__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        return found
 
     @classmethod
     def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> GPClassifier:
@@ -465,7 +482,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def _validate_new(self, X: Any) -> Array:
         """Validate rows to predict."""
         check_is_fitted(self, "posterior_")
-        with allow_overflow():
+        with explained_errors(X), allow_overflow():
             rows: Array = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return rows
 

@@ -1,6 +1,8 @@
 """The commands as people type them: from a file to a model, predictions, scores and a report."""
 
 import csv
+import errno
+import gzip
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_iris
 
 import cavity
+import cavity.files.tensor_file
 from cavity import GPClassifier
 from cavity.cli import main
 from cavity.metrics import scores
@@ -136,7 +139,8 @@ def test_the_options_reach_the_classifier(folder, tmp_path):
     assert (found["method"], found["scaling"], found["class_weight"]) == ("sep", "quantile", "balanced")
     assert (found["random_state"], found["n_inducing"], found["max_epochs"]) == (7, 0.1, 3)
     assert (found["batch_size"], found["max_seconds"]) == (40, 50.0)
-    assert type(found["kernel"]).__name__ == "Matern52"
+    assert found["kernel"] == "matern52"
+    assert type(cavity.load(out).kernel_).__name__ == "Matern52"
     assert list(cavity.load(out).feature_names_in_) == ["petal length", "petal width"]
     assert list((tmp_path / "kept").iterdir())
 
@@ -197,6 +201,70 @@ def test_a_row_counter_is_pointed_out(tmp_path):
     assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
 
 
+def test_an_identifier_is_pointed_out_in_any_order_and_can_be_dropped_without_a_name(tmp_path):
+    order = np.random.default_rng(0).permutation(150)
+    data = write(tmp_path / "rows.csv", {"": order.tolist()} | iris(order))  # as DataFrame.to_csv writes it
+    command = ["fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK]
+    found = run(*command)
+    assert (
+        "'' only counts the rows; ignore it with --drop '', because such a column can leak the labels" in found.stderr
+    )
+    assert "counts the rows" not in run(*command, "--drop", "").stderr
+    assert list(cavity.load(tmp_path / "m.cavity").feature_names_in_) == NAMES
+    data = write(tmp_path / "ids.csv", {"a, b": (order * 7 + 1000).tolist()} | iris(order))
+    told = json.loads(run("fit", data, *command[2:], "--json").stdout)
+    assert any("""--drop '"a, b"'""" in note for note in told["notes"])
+    assert json.loads(run("fit", data, *command[2:], "--json", "--drop", '"a, b"').stdout)["features"] == NAMES
+
+
+def test_an_identifier_in_a_large_file_is_pointed_out(tmp_path, little_memory):
+    pq.write_table(pa.table(iris(number=list(range(150)))), tmp_path / "i.parquet")
+    found = run("fit", tmp_path / "i.parquet", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert "'number' only counts the rows" in found.stderr
+
+
+@pytest.mark.parametrize(("delimiter", "decimal"), [(";", ","), (",", ","), ("\t", ","), (";", ".")])
+def test_decimal_commas_are_read(delimiter, decimal, folder, tmp_path):
+    data = tmp_path / "iris.csv"
+    with open(data, "w", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(iris())
+        for row in zip(*iris().values(), strict=True):
+            writer.writerow([str(cell).replace(".", decimal) for cell in row])
+    found = run("fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
+    assert ("numbers are read with decimal commas" in found.stderr) == (decimal == ",")
+    assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(folder / "iris.cavity").training_
+    told = json.loads(run("evaluate", tmp_path / "m.cavity", data, "--json").stdout)
+    assert (told["which"], told["rows"]) == ("held out", 30)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
+def test_a_dash_is_standard_input(form, folder, model, tmp_path):
+    packed = gzip.compress((folder / "iris.csv").read_bytes())
+    pq.write_table(pa.table(iris()), tmp_path / "iris.parquet")
+    given = {"csv": (folder / "iris.csv").read_bytes(), "csv.gz": packed}.get(form)
+    given = given or (tmp_path / "iris.parquet").read_bytes()
+    commands = [
+        ["fit", "-", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK],
+        ["evaluate", model, "-"],
+        ["predict", model, "-", "-o", "-"],
+    ]
+    for command in commands:
+        found = CliRunner().invoke(main, list(map(str, command)), input=given)
+        assert found.exit_code == 0, found.output
+    assert len(found.stdout.splitlines()) == 151
+    assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(model).training_
+    assert "must be the only file" in fails("evaluate", model, "-", folder / "iris.csv")
+
+
+def test_constant_columns_are_mentioned_once(tmp_path):
+    data = write(tmp_path / "rows.csv", iris(unit=[3] * 150))
+    command = ["fit", data, "--target", "species", "-o", tmp_path / "m.cavity", *QUICK]
+    assert run(*command).stderr.count("constant in all rows and without effect: 'unit'") == 1
+    assert json.loads(run(*command, "--json").stdout)["notes"] == ["constant in all rows and without effect: 'unit'"]
+    assert run(*command, "--quiet").output == ""
+
+
 # --- what cannot be used ---
 
 
@@ -251,8 +319,20 @@ def test_files_that_cannot_be_read_are_named(folder, model, tmp_path):
     assert "torn.parquet is not a Parquet file" in fails("fit", tmp_path / "torn.parquet", *out)
     (tmp_path / "empty.csv").write_text("")
     assert "empty.csv" in fails("fit", tmp_path / "empty.csv", *out)
-    (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2,y,z\n")
-    assert "ragged.csv" in fails("fit", tmp_path / "ragged.csv", *out)
+    for text in ("a,species\n", "a,species"):
+        (tmp_path / "head.csv").write_text(text)
+        assert "head.csv has no rows; a header line and at least one row" in fails("fit", tmp_path / "head.csv", *out)
+    (tmp_path / "ragged.csv").write_text('a,species\n1,"x"\n\n2,y,z\n')
+    assert "ragged.csv, line 4: Expected 2 columns, as in the header, got 3: 2,y,z; quote values that contain ','" in (
+        fails("fit", tmp_path / "ragged.csv", *out)
+    )
+    (tmp_path / "ragged.csv").write_text("a,species\n1,x\n2\n")
+    assert "ragged.csv, line 3: Expected 2 columns, as in the header, got 1: 2; add" in fails(
+        "fit", tmp_path / "ragged.csv", *out
+    )
+    (tmp_path / "twice.csv").write_text("a,a,b,species\n" + "1,2,3,x\n4,5,6,y\n" * 9)
+    assert "twice.csv has 2 columns 'a'; column names must be unique" in fails("fit", tmp_path / "twice.csv", *out)
+    run("fit", tmp_path / "twice.csv", *out, "--drop", "a", *QUICK)
     assert "none.cavity does not exist" in fails("evaluate", tmp_path / "none.cavity", folder / "iris.csv")
     (tmp_path / "torn.cavity").write_bytes(model.read_bytes()[:-100])
     assert "torn.cavity" in fails("predict", tmp_path / "torn.cavity", folder / "iris.csv", "-o", tmp_path / "p.csv")
@@ -516,3 +596,129 @@ def test_checkpoints_of_an_earlier_run_are_refused_and_kept(folder, tmp_path):
     assert "--resume" in found.stderr
     assert before == {path: path.read_bytes() for path in (tmp_path / "kept").rglob("*.safetensors")} != {}
     run(*command, "--resume")
+
+
+def test_a_second_ctrl_c_while_the_model_is_written_says_whether_it_was(folder, tmp_path, monkeypatch):
+    save = GPClassifier.save
+
+    def press_twice(self, path, metrics=None):
+        signal.raise_signal(signal.SIGINT)
+        if is_written:
+            save(self, path, metrics)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(GPClassifier, "save", press_twice)
+    out = tmp_path / "m.cavity"
+    for text in ("was not written", "was written", "was not written"):
+        is_written = text == "was written"
+        found = run("fit", folder / "iris.csv", "--target", "species", "-o", out, *QUICK, code=130)
+        assert found.stderr.splitlines()[-1] == f"stopped; {out} {text}"
+        assert "Traceback" not in found.output
+
+
+STARTING = """
+import builtins, runpy, signal, sys
+before = builtins.__import__
+
+def pressed(name, *rest, **named):
+    if name == {name!r} and {name!r} not in pressed.seen:
+        pressed.seen.append(name)
+        {how}
+    return before(name, *rest, **named)
+
+pressed.seen = []
+builtins.__import__ = pressed
+sys.argv = ["cavity", "fit", {data!r}, "--target", "species", "-o", {out!r}]
+runpy.run_module("cavity", run_name="__main__", alter_sys=True)
+"""
+PRESS = "signal.raise_signal(signal.SIGINT)"
+FOUND = f"""
+        try:
+            {PRESS}
+        except KeyboardInterrupt:
+            raise ImportError("a module that was cut short")"""
+LOST = f"""
+        try:
+            {PRESS}
+        except KeyboardInterrupt:
+            {PRESS}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("click", PRESS), ("numpy", FOUND), ("torch", PRESS), ("torch", FOUND), ("torch", LOST)]
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(name, how, tmp_path):
+    data = write(tmp_path / "iris.csv", iris())
+    code = STARTING.format(name=name, how=how.strip() if how == PRESS else how, data=str(data), out=str(tmp_path / "m"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Reading", "left out"))]
+    assert done.returncode == 130
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("stopped")
+
+
+# --- a disk that is full ---
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A file system that takes no more after training began: that of the folders named `full`."""
+    real = cavity.files.tensor_file.save_file
+
+    def save_file(tensors, path, metadata=None):
+        if "full" in path.parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(tensors, path, metadata)
+
+    monkeypatch.setattr("cavity.files.tensor_file.save_file", save_file)
+
+
+def test_a_model_that_cannot_be_written_is_saved_elsewhere(folder, tmp_path, monkeypatch, full_disk):
+    for name in ("full", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    command = ["fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "full" / "m.cavity", *QUICK]
+    found = run(*command, code=1)
+    assert f"saved the model to {tmp_path / 'here' / 'm.cavity'}" in found.stdout
+    assert "held out" in found.stdout
+    error = found.stderr.splitlines()[-1]
+    assert "m.cavity cannot be written: the disk is full" in error
+    assert error.endswith(f"The model is in {tmp_path / 'here' / 'm.cavity'}")
+    assert cavity.load(tmp_path / "here" / "m.cavity").metrics_["target"] == "species"
+    run(*command, code=1)  # what is there is not replaced
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["m-1.cavity", "m.cavity"]
+    assert list((tmp_path / "full").iterdir()) == []
+
+
+def test_where_nothing_can_be_written_the_first_reason_is_told(folder, tmp_path, monkeypatch, full_disk):
+    (tmp_path / "full").mkdir()
+    monkeypatch.chdir(tmp_path / "full")
+    monkeypatch.setattr("cavity.cli.output.Path.home", lambda: tmp_path / "full" / "no")
+    monkeypatch.setattr("cavity.cli.output.tempfile.gettempdir", lambda: str(tmp_path / "full" / "none"))
+    found = run("fit", folder / "iris.csv", "--target", "species", "-o", "m.cavity", *QUICK, code=1)
+    assert "m.cavity cannot be written: the disk is full. Free some space" in found.stderr
+
+
+def test_a_report_that_cannot_be_written_is_saved_elsewhere(folder, model, tmp_path, monkeypatch):
+    from cavity.report import Report
+
+    def save(self, path):
+        if path.parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        path.write_text("page")
+
+    monkeypatch.setattr(Report, "save", save)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    found = run("report", model, folder / "new.csv", "-o", tmp_path / "r.html", code=1)
+    assert f"The report is in {tmp_path / 'here' / 'r.html'}" in found.stderr
+    assert (tmp_path / "here" / "r.html").read_text() == "page"
+
+
+def test_a_full_disk_is_noticed_before_training(folder, tmp_path, monkeypatch):
+    def full(**settings):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("cavity.cli.output.tempfile.TemporaryFile", full)
+    error = fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity")
+    assert "is not writable: No space left on device" in error

@@ -16,9 +16,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity.training.loop
-from cavity import GPClassifier
+from cavity import GPClassifier, load
 from cavity.inference import METHODS
-from cavity.kernels import RBF, Kernel
+from cavity.kernels import BY_NAME, RBF, Kernel
 
 EVERY = pytest.mark.parametrize("method", ["auto", *METHODS])
 BATCHED = ["auto", "ep", "sep", "vi"]
@@ -187,6 +187,24 @@ def test_an_argument_that_makes_no_sense_is_named(name, value):
 def test_a_kernel_that_makes_no_sense_is_named(kernel):
     with pytest.raises((ValueError, TypeError), match=r"lengthscale|variance"):
         quick(kernel=kernel).fit(X_IRIS, Y_IRIS)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_kernel_by_name_starts_as_the_default_does(name, tmp_path):
+    by_name, by_value = (quick(kernel=k).fit(X_IRIS, Y_IRIS) for k in (name, BY_NAME[name](variance=10.0)))
+    assert type(by_name.kernel_) is BY_NAME[name]
+    np.testing.assert_array_equal(by_name.predict_proba(X_IRIS), by_value.predict_proba(X_IRIS))
+    by_name.save(tmp_path / "m.cavity")
+    found = load(tmp_path / "m.cavity")
+    assert found.get_params()["kernel"] == name
+    np.testing.assert_array_equal(found.predict_proba(X_IRIS), by_name.predict_proba(X_IRIS))
+    np.testing.assert_array_equal(clone(found).fit(X_IRIS, Y_IRIS).noise_, by_name.noise_)
+
+
+def test_rbf_by_name_is_the_default_and_other_names_are_listed():
+    assert repr(quick(kernel="rbf").fit(X_IRIS, Y_IRIS).kernel_) == repr(quick().fit(X_IRIS, Y_IRIS).kernel_)
+    with pytest.raises(ValueError, match=r"kernel must be one of \['rbf', 'matern12', .*'linear'\].*got 'gauss'"):
+        quick(kernel="gauss").fit(X_IRIS, Y_IRIS)
 
 
 # --- frames ---

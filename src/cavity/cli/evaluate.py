@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,12 +123,19 @@ class Tally:
         ]
 
 
-def score(model: Any, X: Array, index: NDArray[np.int64], names: Sequence[str] | None) -> Tally:
-    """Score a model on rows in memory."""
+def score(
+    model: Any,
+    X: Array,
+    index: NDArray[np.int64],
+    names: Sequence[str] | None,
+    done: Callable[[int], None] = lambda count: None,
+) -> Tally:
+    """Score a model on rows in memory; `done` is called with the number of rows after each part."""
     tally = Tally(model.classes_)
     for start in range(0, len(X), ROWS):
         part = slice(start, start + ROWS)
         tally.add(index[part], model.predict_log_proba(frame(X[part], names)))
+        done(len(index[part]))
     return tally
 
 

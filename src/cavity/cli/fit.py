@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import shlex
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,20 +22,26 @@ from numpy.typing import NDArray
 from cavity.cli.evaluate import describe_scores, score
 from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
 from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, FILE, JSON, QUIET, split_names
-from cavity.cli.output import Output, check_writable, plural
+from cavity.cli.output import Output, check_writable, plural, row_progress, save_anywhere, told_if_written
 from cavity.cli.rows import TableRows, frame, is_large, note_dropped, open_table, read_rows
-from cavity.data.csv import CSVFiles
+from cavity.data.csv import WITH_COMMA, CSVFiles
 from cavity.data.labels import encode, label_text, listed
 from cavity.data.source import Array
 from cavity.data.tables import Columns, TableFiles, choose_columns
+from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
-KERNELS = {"rbf": None, "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52", "linear": "Linear"}
+KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
 SCALINGS = {"standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
 HOLDOUT = 0.2  # of the rows, by default
 MAX_LABELS = 20  # that are never too many
+CHANCE = 1e-3
+MIN_IDENTIFIERS = 10  # rows
+IDENTIFIER = re.compile(
+    r"(?i:(.*[ _.-])?id|ids|idx|index|key|uuid|guid|row|row[ _]?(number|no|nr)|unnamed.*)|.*[a-z]I[dD]"
+)
 EXPLAINED_ROWS = 1000  # of a text column are searched for cells that are not numbers
 LAST_RECORDS = 2  # of a stopped training, one of which says so
 STOPPING = b"\nstopping after this step; press Ctrl-C again to quit now\n"
@@ -74,7 +83,7 @@ class Count(click.ParamType):
     "--inducing", "n_inducing", type=Count({}, fractions=True), default=100, show_default=True,
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
 )  # fmt: skip
-@click.option("--kernel", type=click.Choice(list(KERNELS)), default="rbf", show_default=True)
+@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
 @click.option(
     "--scaling", type=click.Choice(list(SCALINGS)), default="standard", show_default=True, help="Of the features."
 )
@@ -110,7 +119,7 @@ def fit(
     distributed: bool | None,
     **parameters: Any,
 ) -> None:
-    """Train a classifier on the rows of DATA (CSV or Parquet files, folders or patterns) and save it.
+    """Train a classifier on the rows of DATA (CSV or Parquet files, folders, patterns, or - for stdin) and save it.
 
     All numeric columns are features. Some rows are held out and scored at the end. Ctrl-C stops training and keeps the
     best model so far; a second Ctrl-C quits at once.
@@ -124,56 +133,63 @@ def fit(
         raise click.UsageError("--resume needs the folder of the checkpoints: --checkpoint FOLDER")
     check_writable(out)
     output = Output(as_json, quiet, distributed)
-    output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
-    table, chosen = open_table(data), None if features is None else split_names(features)
-    training = _read_training_rows(
-        table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
-    )
+    with told_if_written(out), command_clock():
+        output.status(f"Reading {' '.join(data)}")  # before torch is imported, which takes a while
+        table, chosen = open_table(data), None if features is None else split_names(features)
+        training = _read_training_rows(
+            table, target, chosen, split_names(drop), drop_missing, holdout, parameters["random_state"], output
+        )
 
-    from cavity import kernels
-    from cavity.classifier import GPClassifier
-    from cavity.training import Event
+        from cavity.classifier import GPClassifier
+        from cavity.runtime.warnings import CavityWarning
+        from cavity.training import Event, describe
 
-    kernel = KERNELS[parameters["kernel"]]
-    parameters["kernel"] = None if kernel is None else getattr(kernels, kernel)()  # None starts elsewhere than RBF()
-    parameters["scaling"] = SCALINGS[parameters["scaling"]]
-    parameters["max_epochs"] = parameters["max_epochs"] or "auto"
-    began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
-    model.set_params(distributed=output.distributed)
-    with stop_on_interrupt() as stop:  # until the model is saved
-        model.fit(*training.arguments, stop=stop, resume=resume)
-        seconds = time.perf_counter() - began
-        if (held := training.held) is not None:
-            index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
-            tally = score(model, held.X, index, training.columns.features)
-        scores = {} if tally is None else tally.scores()._asdict()
-        if output.is_main:
-            kept = {"target": target, "data": table.name, "holdout": training.about}
-            model.save(out, metrics=kept | scores)
-    last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
-    stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
-    method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
-    output.print(f"{'stopped early; ' if stopped else ''}saved {'the best model so far' if stopped else 'the model'} "
-                 f"to {out}: {method}")  # fmt: skip
-    if tally is not None:
-        output.print(f"\nOn the {plural(tally.n_rows, 'row')} held out:\n\n{describe_scores(tally)}")
-    output.result(
-        model=out,
-        data=table.name,
-        target=target,
-        rows=training.n_rows or model.training_["rows"],
-        held_out=training.about["rows"],
-        dropped_rows=training.dropped,
-        features=training.columns.features,
-        left_out=training.columns.left_out,
-        classes=model.classes_.tolist(),
-        method=model.method_,
-        epochs=model.n_iter_,
-        seconds=seconds,
-        stopped=stopped,
-        log_marginal_likelihood=model.log_marginal_likelihood_,
-        scores=scores or None,
-    )
+        parameters["scaling"] = SCALINGS[parameters["scaling"]]
+        parameters["max_epochs"] = parameters["max_epochs"] or "auto"
+        began, model, tally = time.perf_counter(), GPClassifier(**parameters, verbose=0 if quiet else 1), None
+        model.set_params(distributed=output.distributed)
+        problem: Exception | None = None
+        with stop_on_interrupt() as stop, warnings.catch_warnings():  # until the model is saved
+            if quiet:
+                warnings.simplefilter("ignore", CavityWarning)
+            model.fit(*training.arguments, stop=stop, resume=resume)
+            seconds = time.perf_counter() - began
+            if (held := training.held) is not None:
+                index = encode(held.y, model.classes_, lambda i: f"row {held.numbers[i]}", as_text=True)
+                with row_progress("score", len(index), quiet) as done:
+                    tally = score(model, held.X, index, training.columns.features, done)
+            scores = {} if tally is None else tally.scores()._asdict()
+            if output.is_main:
+                kept = {"target": target, "data": table.name, "holdout": training.about}
+                out, problem = save_anywhere(lambda path: model.save(path, metrics=kept | scores), out)
+        events = (describe(record) for record in model.history_ if record["event"] == Event.CONSTANT_FEATURES)
+        output.notes.extend(events)  # progress has printed it
+        last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
+        stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
+        method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
+        saved = "stopped early; saved the best model so far" if stopped else "saved the model"
+        output.print(f"{saved} to {out}: {method}")
+        if tally is not None:
+            output.print(f"\nOn the {plural(tally.n_rows, 'row')} held out:\n\n{describe_scores(tally)}")
+        output.result(
+            model=out,
+            data=table.name,
+            target=target,
+            rows=training.n_rows or model.training_["rows"],
+            held_out=training.about["rows"],
+            dropped_rows=training.dropped,
+            features=training.columns.features,
+            left_out=training.columns.left_out,
+            classes=model.classes_.tolist(),
+            method=model.method_,
+            epochs=model.n_iter_,
+            seconds=seconds,
+            stopped=stopped,
+            log_marginal_likelihood=model.log_marginal_likelihood_,
+            scores=scores or None,
+        )
+        if problem is not None:
+            raise ValueError(f"{problem} The model is in {out}") from problem
 
 
 @contextmanager
@@ -234,6 +250,8 @@ def _read_training_rows(
     columns = choose_columns(schema, table.name, target, features, drop)
     if not is_streamed:
         columns = columns._replace(left_out=explain_left_out(columns, table))
+    if isinstance(table, CSVFiles) and table.format(table.files[0]).decimal == ",":
+        output.note(f"{table.name}: numbers are read with decimal commas")
     if columns.left_out:
         found = ", ".join(f"{name} ({held})" for name, held in columns.left_out.items())
         output.note(f"left out: {found}; convert them to numbers if they matter, or --drop them")
@@ -241,12 +259,12 @@ def _read_training_rows(
         source = table.source(target, columns.features)
         output.note(f"{table.name} is large: it is read from disk in every epoch, and no rows are held out; score the "
                     "model on another file with `cavity evaluate`")  # fmt: skip
+        _note_row_counters(next(source.blocks(0)).X, columns.features, output)
         about = {"share": 0.0, "seed": seed, "rows": 0, "digest": files_digest(source)}
         return TrainingSet((source,), None, None, columns, about)
     rows = read_rows(table.name, table.read(columns.names) if data is None else data, columns, drop_missing)
     note_dropped(rows.dropped, output)
-    for name in row_counters(rows.X, columns.features):
-        output.note(f"{name!r} only counts the rows; ignore it with --drop {name!r}")
+    _note_row_counters(rows.X, columns.features, output)
     check_labels(rows.y, f"{table.name}: column {target!r}")
     fraction, keys = HOLDOUT if holdout is None else holdout, row_keys(rows.X, rows.y)
     held = hold_out(keys, rows.y, fraction, seed)
@@ -273,16 +291,38 @@ def explain_left_out(columns: Columns, table: TableFiles) -> dict[str, str]:
         column = batch.column(name).slice(0, EXPLAINED_ROWS).to_pylist()
         cells = [(row, cell) for row, cell in enumerate(column, start=1) if cell]
         others = [(row, cell) for row, cell in cells if not NUMBER.fullmatch(cell)]
-        if 2 * len(others) < len(cells):
+        if cells and all(WITH_COMMA.fullmatch(cell) for _, cell in cells):
+            found[name] = "text: row {} has {!r}, where the comma can separate thousands or decimals".format(*cells[0])
+        elif 2 * len(others) < len(cells):
             found[name] = "text: row {} has {!r}".format(*others[0]) if others else "text that looks like numbers"
     return found
 
 
 def row_counters(X: Array, features: Sequence[str]) -> list[str]:
-    """Find features that only count the rows."""
-    if len(X) < 3:
-        return []
-    return [name for name, column in zip(features, X.T, strict=True) if (np.diff(column) == 1.0).all()]
+    """Find features that only count or identify the rows, in any order and with gaps.
+
+    They have a different whole number in every row, although numbers drawn at random from their range would hardly ever
+    all differ; or they count up by one; or they are named like an identifier.
+    """
+    return [name for name, column in zip(features, X.T, strict=True) if _is_row_counter(column, name)]
+
+
+def _is_row_counter(column: Array, name: str) -> bool:
+    n = len(column)
+    if n < 3 or not (column == np.floor(column)).all() or len(np.unique(column)) < n:
+        return False
+    span = float(np.ptp(column)) + 1.0
+    log_chance = math.lgamma(span + 1.0) - math.lgamma(span - n + 1.0) - n * math.log(span)  # that all n differ
+    is_named = n >= MIN_IDENTIFIERS and IDENTIFIER.fullmatch(name) is not None
+    return log_chance < math.log(CHANCE) or is_named or bool((np.diff(column) == 1.0).all())
+
+
+def _note_row_counters(X: Array, features: Sequence[str], output: Output) -> None:
+    for name in row_counters(X, features):
+        column = X[:, features.index(name)]
+        what = "only counts the rows" if np.ptp(column) < len(column) else "has a different whole number in every row"
+        option = shlex.quote(f'"{name}"' if "," in name else name)
+        output.note(f"{name!r} {what}; ignore it with --drop {option}, because such a column can leak the labels")
 
 
 def check_labels(y: NDArray[Any], name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import click
@@ -21,9 +22,11 @@ QUIET = click.option("--quiet", is_flag=True, help="Print errors only.")
 
 
 def split_names(text: str | None) -> list[str]:
-    """Split names at commas.
+    """Split names at commas; "" is a name too, as of the column that `DataFrame.to_csv` writes for an index.
 
-    >>> split_names("age, height")
-    ['age', 'height']
+    >>> split_names("age, height"), split_names('"a, b",c'), split_names(""), split_names(None)
+    (['age', 'height'], ['a, b', 'c'], [''], [])
     """
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is None:
+        return []
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])] or [""]

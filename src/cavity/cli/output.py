@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ import click
 from cavity.runtime.launcher import is_main_process
 
 INTERRUPTED = 130
+PROBE_BYTES = 2**16  # written to see whether a disk is full
+MAX_NAMES = 100
 BAR_DELAY = 2.0  # seconds: shorter work needs no progress bar
 
 
@@ -47,10 +50,13 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader of the output has closed it
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
-        except Exception as error:
+        except (KeyboardInterrupt, Exception) as error:
+            reason: BaseException | None = error  # imports may turn an interrupt into another error
+            while reason is not None and not isinstance(reason, KeyboardInterrupt):
+                reason = reason.__cause__ or reason.__context__
+            if reason is not None or not isinstance(error, Exception):
+                click.echo(str(reason) or "stopped", err=True)
+                raise click.exceptions.Exit(INTERRUPTED) from None
             expected: tuple[type[Exception], ...] = (ValueError, TypeError, OSError, ImportError, MemoryError)
             if isinstance(error, RuntimeError) and "torch" in sys.modules:
                 from torch import OutOfMemoryError
@@ -107,8 +113,49 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"-o {path} must be a file, got a folder")
     if not path.parent.is_dir():
         raise ValueError(f"-o {path}: the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"-o {path}: the folder {path.parent} is not writable")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent, prefix=".cavity-") as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        raise ValueError(f"-o {path}: the folder {path.parent} is not writable: {error.strerror}") from None
+
+
+def save_anywhere(save: Callable[[Path], None], out: Path) -> tuple[Path, Exception | None]:
+    """Save to `out`, else to the first folder that works: the current one, the user's, or that of temporary files.
+
+    Returns:
+        The file, and the error that `out` gave.
+    """
+    try:
+        save(out)
+        return out, None
+    except (OSError, ValueError) as error:
+        if not isinstance(error, OSError) and isinstance(error.__cause__, ValueError | None):
+            raise  # not the disk's fault
+        reason = error
+    for folder in (Path.cwd(), Path.home(), Path(tempfile.gettempdir())):
+        names = (f"{out.stem}-{i}{out.suffix}" if i else out.name for i in range(MAX_NAMES))
+        other = next((folder / name for name in names if not (folder / name).exists()), None)
+        if other is None or folder.resolve() == out.parent.resolve():
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            save(other)
+            return other, reason
+    raise reason
+
+
+@contextmanager
+def told_if_written(out: Path) -> Iterator[None]:
+    """On Ctrl-C, say whether the file has been written by then."""
+
+    def version() -> tuple[int, int] | None:
+        return (out.stat().st_ino, out.stat().st_mtime_ns) if out.exists() else None
+
+    before = version()
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {out} was {'not ' if version() == before else ''}written") from None
 
 
 def plural(count: int, one: str, more: str | None = None) -> str:

@@ -9,7 +9,7 @@ import click
 
 from cavity.cli.holdout import recognize
 from cavity.cli.options import DATA, DROP_MISSING, FILE, JSON, MODEL, QUIET, TARGET
-from cavity.cli.output import Output, check_writable, plural
+from cavity.cli.output import Output, check_writable, plural, save_anywhere
 from cavity.cli.rows import LoadedModel, frame, is_large, open_table, rows_to_score
 from cavity.data.labels import encode
 from cavity.runtime.launcher import is_main_process
@@ -73,7 +73,7 @@ def report(
         title=title or f"{model.stem} on {table.name}",
         row_names=found.rows.numbers.tolist(),
     )
-    page.save(out)
+    out, problem = save_anywhere(page.save, out)
     output.print(f"{out}: a report on {plural(len(found.class_index), 'row')}")
     output.result(
         model=model, data=table.name, report=out, rows=len(found.class_index), which=found.which,
@@ -81,3 +81,5 @@ def report(
     )  # fmt: skip
     if is_opened:
         click.launch(str(out.resolve()))
+    if problem is not None:
+        raise ValueError(f"{problem}. The report is in {out}") from problem

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +21,7 @@ from cavity.data.parquet import ParquetFiles
 from cavity.data.source import Array
 from cavity.data.tables import (
     Columns,
+    File,
     TableFiles,
     arrow,
     choose_columns,
@@ -26,16 +31,32 @@ from cavity.data.tables import (
     label_array,
 )
 
+STDIN = "-"
 MEMORY_PARTS = 4  # a table and its copy as an array may take one part of the free memory
 REMEDY = "fill it in, or ignore such rows with --drop-missing"
 
 
 def open_table(given: Sequence[str]) -> TableFiles:
-    """Open the files that names, folders and patterns stand for; all must be CSV or all Parquet."""
+    """Open the files that names, folders and patterns stand for; all must be CSV or all Parquet.
+
+    The name `-` is standard input, which is copied to a temporary file until the command ends.
+    """
     kinds, found = (ParquetFiles, CSVFiles), set[type[TableFiles]]()
+    if STDIN in given:
+        if len(given) > 1:
+            raise ValueError(f"- is standard input, which must be the only file, got {' '.join(given)}")
+        folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="cavity-"))
+        path = Path(folder) / "input"
+        with open(path, "wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        with open(path, "rb") as copy:
+            start = copy.read(4)
+        kind = ParquetFiles if start == b"PAR1" else CSVFiles
+        path = path.rename(path.with_suffix(".csv.gz" if start[:2] == b"\x1f\x8b" else kind.endings[0]))
+        return kind([File(path, STDIN, "standard input")], "standard input")
     files = find_files(given, *(kind.endings for kind in kinds))
     for file in files:
-        own = [kind for kind in kinds if file.path.name.endswith(kind.endings)]
+        own = [kind for kind in kinds if file.path.name.lower().endswith(kind.endings)]
         if not own:
             raise ValueError(f"{file.path}: the name must end in .csv, .csv.gz, .tsv or .parquet; convert the file")
         found.update(own)

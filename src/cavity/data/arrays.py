@@ -50,7 +50,7 @@ class Arrays:
         size = block_rows(self.n_features, self.lanes)
         for start in permuted(range(first, end, size), seed):
             stop = min(start + size, end)
-            X = as_features(_rows(self._X, start, stop), self.n_features, self._name)
+            X = as_features(_rows(self._X, start, stop), self.n_features, self._name, start)
             y = None if self._y is None else as_labels(_rows(self._y, start, stop), len(X), "y")
             block = Block(X, y, np.arange(start - first, stop - first), partial(row_name, self._name, start))
             yield check_block(block, self.feature_names)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from cavity.data.source import Block, permuted
-from cavity.data.tables import File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
+from cavity.data.tables import NO_ROWS, File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
 
 DELIMITERS = (",", ";", "\t", "|")
 MAX_LANES = 8
 STREAM_BYTES = 2**20  # of text read at a time
 COUNT_BYTES = 2**22
 COMPRESSION = 5  # of a gzip file, about
+SNIFFED_ROWS = 1000
+WITH_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
+THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")  # or a decimal: nobody can tell
+WITH_POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+MAX_SHOWN = 60  # characters of a line in a message
+RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
+
+
+class Format(NamedTuple):
+    """How a file separates columns, and the whole part of a number from its decimals."""
+
+    delimiter: str
+    decimal: str
 
 
 class CSVFiles(TableFiles):
@@ -22,6 +37,7 @@ class CSVFiles(TableFiles):
 
     pyarrow's datasets are not used: they take the types of a column from the first block of the first file, and their
     errors do not name the row. The default delimiter is the most frequent of `,`, `;`, tab and `|` in the header.
+    Numbers have decimal commas if some in the first rows have, and none there has a decimal point.
     """
 
     endings = (".csv", ".csv.gz", ".tsv")
@@ -30,12 +46,13 @@ class CSVFiles(TableFiles):
         super().__init__(given, name)
         self._delimiter = delimiter
         self._schema: Any = None
+        self._formats: dict[File, Format] = {}
 
     def schema(self) -> Any:
         if self._schema is None:
             self._schema = next((batch.schema for file in self.files for batch in self.stream(file, {})), None)
         if self._schema is None:
-            raise ValueError(f"{self.name} has no rows; a header line and at least one row are required")
+            raise ValueError(NO_ROWS.format(self.name))
         return self._schema
 
     def types(self, features: Sequence[str]) -> dict[str, Any]:
@@ -59,11 +76,11 @@ class CSVFiles(TableFiles):
             missing = [name for name in types if name not in self._header(file)]
             raise ValueError(f"{file.name} has no column {missing[0]!r}") from None
         except arrow().ArrowInvalid as error:
-            message = re.sub(r"column #(\d+)", lambda k: f"column {self._header(file)[int(k[1])]!r}", str(error))
-            raise ValueError(f"{file.name}: {message}") from None
+            if "Empty CSV file" not in str(error):  # a header line alone
+                raise self._explained(file, error) from None
 
     def count_rows(self) -> int | None:
-        if any(file.path.suffix == ".gz" for file in self.files):
+        if any(file.path.suffix.lower() == ".gz" for file in self.files):
             return None
         count = 0
         for file in self.files:
@@ -72,32 +89,71 @@ class CSVFiles(TableFiles):
         return count
 
     def n_bytes(self) -> int:
-        return sum(file.path.stat().st_size * (COMPRESSION if file.path.suffix == ".gz" else 1) for file in self.files)
+        return sum(
+            file.path.stat().st_size * (COMPRESSION if file.path.suffix.lower() == ".gz" else 1) for file in self.files
+        )
 
     def source(self, target: str | None, features: Sequence[str]) -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
 
     def _read_file(self, file: File, names: Names) -> Any:
-        csv = arrow("pyarrow.csv")
+        pa_csv = arrow("pyarrow.csv")
+        converting = pa_csv.ConvertOptions(include_columns=names, decimal_point=self.format(file).decimal)
         try:
-            return csv.read_csv(file.path, None, self._parsing(file), csv.ConvertOptions(include_columns=names))
-        except (arrow().ArrowInvalid, arrow().ArrowKeyError) as error:
+            return pa_csv.read_csv(file.path, None, self._parsing(file), converting)
+        except arrow().ArrowKeyError as error:
             raise ValueError(f"{file.name}: {error.args[0]}") from None
+        except arrow().ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                raise ValueError(NO_ROWS.format(file.name)) from None
+            raise self._explained(file, error) from None
 
     def _open(self, file: File, types: dict[str, Any]) -> Any:
-        csv = arrow("pyarrow.csv")
-        reading = csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
-        converting = csv.ConvertOptions(column_types=types, include_columns=list(types))
-        return csv.open_csv(file.path, reading, self._parsing(file), converting)
+        pa_csv = arrow("pyarrow.csv")
+        reading = pa_csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
+        decimal = self.format(file).decimal
+        converting = pa_csv.ConvertOptions(column_types=types, include_columns=list(types), decimal_point=decimal)
+        return pa_csv.open_csv(file.path, reading, self._parsing(file), converting)
+
+    def format(self, file: File) -> Format:
+        """Return the format of a file, by its header and its first rows."""
+        if file not in self._formats:
+            with self._open_text(file) as lines:
+                delimiter = self._delimiter or max(DELIMITERS, key=lines.readline().count)
+                rows = islice(csv.reader(lines, delimiter=delimiter), SNIFFED_ROWS)
+                try:
+                    cells = [cell for row in rows for cell in row]
+                except csv.Error:  # a cell of more than 100,000 characters, say
+                    cells = []
+            decimals = [cell for cell in cells if WITH_COMMA.fullmatch(cell)]
+            has_commas = any(not THOUSANDS.fullmatch(cell) for cell in decimals)
+            is_comma = has_commas and not any(WITH_POINT.fullmatch(cell) for cell in cells)
+            self._formats[file] = Format(delimiter, "," if is_comma else ".")
+        return self._formats[file]
+
+    def _open_text(self, file: File) -> Any:
+        open_text = gzip.open if file.path.suffix.lower() == ".gz" else open
+        return open_text(file.path, "rt", encoding="utf-8", errors="replace", newline="")
 
     def _parsing(self, file: File) -> Any:
-        """Return pyarrow's parse options, with the delimiter of the file."""
-        delimiter = self._delimiter
-        if delimiter is None:
-            open_text = gzip.open if file.path.suffix == ".gz" else open
-            with open_text(file.path, "rt", encoding="utf-8", errors="replace") as lines:
-                delimiter = max(DELIMITERS, key=lines.readline().count)
-        return arrow("pyarrow.csv").ParseOptions(delimiter=delimiter)
+        return arrow("pyarrow.csv").ParseOptions(delimiter=self.format(file).delimiter)
+
+    def _explained(self, file: File, error: Exception) -> ValueError:
+        """Return an error with the name of the column, or the line of a row with too many or too few values."""
+        ragged = RAGGED.search(str(error))
+        if ragged is None:
+            message = re.sub(r"column #(\d+)", lambda k: f"column {self._header(file)[int(k[1])]!r}", str(error))
+            return ValueError(f"{file.name}: {message}")
+        delimiter, wanted = self.format(file).delimiter, int(ragged[1])
+        with self._open_text(file) as lines:
+            rows = csv.reader(lines, delimiter=delimiter)
+            found = next(((rows.line_num, row) for row in rows if row and len(row) != wanted), None)
+        if found is None:
+            return ValueError(f"{file.name}: {ragged[0]} in a row; check for line breaks inside quotes")
+        line, row = found
+        remedy = f"quote values that contain {delimiter!r}" if len(row) > wanted else "add what is missing"
+        return ValueError(f"{file.name}, line {line}: Expected {wanted} columns, as in the header, got {len(row)}: "
+                          f"{delimiter.join(row)[:MAX_SHOWN]}; {remedy}, or remove the line")  # fmt: skip
 
     def _header(self, file: File) -> list[str]:
         with self._open(file, {}) as stream:
@@ -107,9 +163,9 @@ class CSVFiles(TableFiles):
 class CSV(TableSource):
     """Rows of CSV files with a header line, also compressed by gzip.
 
-    The first megabyte decides which columns hold numbers and the type of the labels. There are at most 8 lanes, of one
-    file or several. A single large file is shuffled one buffer at a time, and several workers cannot share it; Parquet
-    files can be shared, and reading them is many times faster.
+    The first megabyte decides which columns hold numbers and the type of the labels. Decimal commas are recognized.
+    There are at most 8 lanes, of one file or several. A single large file is shuffled one buffer at a time, and several
+    workers cannot share it; Parquet files can be shared, and reading them is many times faster.
 
     Args:
         path: a file, a folder of `.csv`, `.csv.gz` and `.tsv` files, a pattern, or a list of these.

@@ -22,6 +22,7 @@ from cavity.data.source import Array, Block, Source, check_block, row_name
 Names = Sequence[str] | None  # of columns
 
 SHOWN = 12  # columns in a message
+NO_ROWS = "{} has no rows; a header line and at least one row are required"
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -73,7 +74,7 @@ def _files_in(path: str, endings: Sequence[tuple[str, ...]]) -> list[File]:
     if root.is_file():
         return [File(root, root.name, root.name)]
     for group in endings:
-        found = [file for file in root.rglob("*") if file.name.endswith(group) and file.is_file()]
+        found = [file for file in root.rglob("*") if file.name.lower().endswith(group) and file.is_file()]
         keys = sorted(file.relative_to(root) for file in found)
         shown = [key.as_posix() for key in keys if not any(part.startswith((".", "_")) for part in key.parts)]
         if shown:
@@ -135,6 +136,13 @@ class TableFiles(ABC):
         """Read these columns, or all, of all rows as one Arrow table; a type fits every row."""
         pa = arrow()
         tables = [self._read_file(file, names) for file in self.files]
+        if not any(table.num_rows for table in tables):
+            raise ValueError(NO_ROWS.format(self.name))
+        if len(tables) == 1:
+            return tables[0]
+        for file, table in zip(self.files, tables, strict=True):
+            for column in table.column_names:
+                column_type(table.schema, column, file.name)  # raises for a name that occurs twice
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -170,7 +178,8 @@ def choose_columns(
     if isinstance(features, str):
         raise TypeError(f"`features` must be a list of column names, got {features!r}.")
     for column in (*([] if target is None else [target]), *(features or ()), *drop):
-        column_type(schema, column, name)
+        if column not in drop or column not in schema.names:  # several columns of a name can be dropped together
+            column_type(schema, column, name)
     rest = [column for column in schema.names if column not in (target, *drop)]
     held = {column: contents(column_type(schema, column, name)) for column in rest}
     left_out = {} if features is not None else {column: what for column, what in held.items() if what != "numbers"}
@@ -197,7 +206,8 @@ def column_type(schema: Any, column: str, name: str) -> Any:
         hint = f"did you mean {close[0]!r}?" if close else f"it has {listed(schema.names)}"
         raise ValueError(f"{name} has no column {column!r}; {hint}")
     if len(places) > 1:
-        raise ValueError(f"{name} has {len(places)} columns {column!r}; column names must be unique")
+        raise ValueError(f"{name} has {len(places)} columns {column!r}; column names must be unique: rename them, or "
+                         "leave them out")  # fmt: skip
     return schema.field(places[0]).type
 
 

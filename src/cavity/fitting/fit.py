@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
-from cavity.data.labels import encode
+from cavity.data.labels import encode, listed
 from cavity.data.source import Source
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
@@ -37,20 +37,20 @@ from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Sett
 from cavity.gp.gaussian import Posterior
 from cavity.gp.residual import SAMPLE_ROWS, Residual, measure_residual
 from cavity.inference import METHODS
-from cavity.kernels import RBF
+from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
-from cavity.runtime.progress import show_progress
+from cavity.runtime.progress import Progress, show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads, spin_when_idle
 from cavity.runtime.warnings import CavityWarning
 from cavity.training.checkpoint import Checkpointer, Checkpoints, check_unused
 from cavity.training.history import NUMERICAL_EVENTS, Event, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import train_lbfgs
-from cavity.training.loop import Trainer
+from cavity.training.loop import PASS_COST, Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
 from cavity.training.plan import Trained, TrainingError
@@ -58,6 +58,7 @@ from cavity.training.plan import Trained, TrainingError
 Array = NDArray[np.float64]
 
 TRIAL_EPOCHS = 60
+FINAL_PASSES = 2  # over the rows after the last epoch: one for the sums of the sites, one for log Z
 NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
 MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
@@ -96,6 +97,7 @@ class DataDescription(NamedTuple):
         n_features: D.
         feature_names: of frames and files.
         fingerprint: identifies the data, for JSON.
+        constant: lists the features that have the same value in all rows, in words; "" for none.
     """
 
     classes: NDArray[Any]
@@ -103,6 +105,7 @@ class DataDescription(NamedTuple):
     n_features: int
     feature_names: NDArray[Any] | None
     fingerprint: dict[str, Any]
+    constant: str = ""
 
 
 class FittedModel(NamedTuple):
@@ -156,7 +159,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     rows = merge_equal_rows(table.rows)
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
-    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint())
+    constant = _constant_features(rows.X.min(0) == rows.X.max(0), table.feature_names, options)
+    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
@@ -176,8 +180,9 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
         known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
-    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint)
     plan = plan_fit(settings, known.n_rows, seed)
+    constant = "" if plan.is_full_batch else _constant_features(known.lowest == known.highest, names, options)
+    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint, constant)
     _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
     if plan.is_full_batch:
         X, y = read_all(source)
@@ -197,6 +202,18 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     return fit.result(trained, sharpness)
 
 
+def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | None, options: FitOptions) -> str:
+    """List the constant features; warn about them if they have names and no progress is shown.
+
+    Features without names are often pixels, of which some are always constant.
+    """
+    found = listed(np.flatnonzero(is_constant) if names is None else names[is_constant])
+    if found and names is not None and not options.settings.verbose and options.workers.rank == 0:
+        text = f"X has columns that are constant in all rows and have no effect: {found}; remove or correct them"
+        warnings.warn(text, CavityWarning, stacklevel=4)
+    return found
+
+
 def _check_memory(
     plan: FitPlan, data: DataDescription, workers: Workers, resident_rows: int, held_bytes: int = 0
 ) -> None:
@@ -210,8 +227,8 @@ def _check_memory(
 
 
 @contextmanager
-def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterator[Callable[[Record], None] | None]:
-    """Set threads, memory and progress for the time of a fit; yield what displays a record."""
+def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterator[Progress | None]:
+    """Set threads, memory and progress for the time of a fit; yield what displays progress."""
     settings, training = plan.settings, plan.training
     largest_block = len(data.classes) * plan.n_inducing * (training.batch_size or plan.n_rows)
     verbose = settings.verbose if workers.rank == 0 else 0
@@ -219,7 +236,16 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
         without_autograd(choose_device(settings.device)),
         limit_threads(largest_block),
         keep_freed_memory(),
-        show_progress(f"cavity {plan.method}", training.max_epochs, verbose, describe) as report,
+        show_progress(
+            f"cavity {plan.method}",
+            training.max_epochs,
+            verbose,
+            describe,
+            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" else 0,
+            final=PASS_COST * (training.final_sweeps + FINAL_PASSES),
+            folds=plan.folds,
+            max_seconds=settings.max_seconds,
+        ) as report,
     ):
         yield report
 
@@ -241,14 +267,14 @@ class Fit:
         plan: the resolved settings.
         data: describes the training data.
         options: what the call of `fit` asked for.
-        report: displays a record of the history; None for no display.
+        report: displays records of the history and progress; None for no display.
         is_trial: whether the result is only compared: no display, no checkpoints, no watch.
     """
 
     plan: FitPlan
     data: DataDescription
     options: FitOptions
-    report: Callable[[Record], None] | None = None
+    report: Progress | None = None
     is_trial: bool = False
 
     def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, float]:
@@ -292,7 +318,7 @@ class Fit:
         rng = np.random.default_rng(seed)
         Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
         model = initial_prior(
-            RBF(variance=initial.variance) if s.kernel is None else s.kernel,
+            s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance),
             X,
             C,
             Z,
@@ -369,10 +395,15 @@ class Fit:
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(scaler, with_residual)) if is_main else (None, None)
         hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
-        checkpointer, plan = self._checkpointer(name), self.plan.training
-        trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop)
+        checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
+        if self.report is not None:
+            self.report.begin("trial" if self.is_trial else name.partition("-")[0])
+            advance = self.report.advance
+        trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop, advance)
         if model.dtype != DTYPES[s.dtype]:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
+        if self.data.constant and is_main:
+            trainer.note(0, None, 0.0, Event.CONSTANT_FEATURES, features=self.data.constant)
         lbfgs = self.plan.lbfgs(model)
         try:
             with trainer.jitter:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cavity.data.labels import encode as encode
+from cavity.data.source import check_dates, describe_cells, is_missing
 
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
@@ -72,9 +75,10 @@ def validate_training(
         is_refit: whether a new fit starts; otherwise the features must be those of the last one.
     """
     estimator = copy(estimator)  # scikit-learn stores the number and names of the features in it
-    with allow_overflow():
+    with explained_errors(X, y), allow_overflow():
         X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", reset=is_refit)
         check_classification_targets(y)
+    with allow_overflow():
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         weight = weight * class_weights(class_weight, y)
         total = float(weight.sum())
@@ -89,6 +93,32 @@ def validate_training(
     found = np.unique(y[keep] if classes is None else np.asarray(classes))
     rows = TrainingRows(X[keep], encode(y[keep], found), weight[keep])
     return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None))
+
+
+@contextmanager
+def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
+    """Explain an error of scikit-learn's validation by the column, row and value that caused it, with a remedy."""
+    check_dates(X, "X")
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        is_about_names = re.search(r"feature names|features as input|feature\(s\)", str(error))
+        found = None
+        with suppress(Exception):  # of what is no table at all
+            found = None if is_about_names else describe_cells(X, "X") or _describe_labels(y, error)
+        raise error if found is None else found from error
+
+
+def _describe_labels(y: Any, error: Exception) -> Exception | None:
+    labels = np.asarray(y, dtype=object).ravel().tolist()
+    missing = [i for i, label in enumerate(labels) if is_missing(label)]
+    if missing and y is not None:
+        rows = f"row {missing[0]}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+        return ValueError(f"y has a missing label (NaN or None) in {rows}; fill it in or remove the row")
+    if "'<' not supported" in str(error):
+        kinds = " and ".join(sorted({type(label).__name__ for label in labels}))
+        return TypeError(f"y must hold labels of one type, got {kinds}; convert them, for example with str")
+    return None
 
 
 def check_two_classes(classes: NDArray[Any]) -> None:

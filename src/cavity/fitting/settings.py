@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cavity.inference import METHODS, Method, PlainVI
-from cavity.kernels import Kernel
+from cavity.kernels import BY_NAME, Kernel
 from cavity.training.lbfgs import LBFGS
 from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 from cavity.training.parameters import ParametricPrior
@@ -59,7 +59,7 @@ class Settings:
     """
 
     method: str
-    kernel: Kernel | None
+    kernel: Kernel | str | None
     noise: ArrayLike | None
     n_inducing: int | float
     inducing_points: ArrayLike | None
@@ -93,8 +93,10 @@ class Settings:
             value = getattr(self, name)
             if not is_valid(value):
                 raise ValueError(f"{name} must be {accepted}, got {value!r}")
-        if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise TypeError(f"kernel must be a cavity.kernels.Kernel or None, got {self.kernel!r}")
+        is_name = isinstance(self.kernel, str)
+        if self.kernel not in BY_NAME if is_name else not isinstance(self.kernel, Kernel | None):
+            error = ValueError if is_name else TypeError
+            raise error(f"kernel must be one of {list(BY_NAME)}, a cavity.kernels.Kernel or None, got {self.kernel!r}")
         has_batches = self.batch_size not in (None, "auto")
         if self.method == "gfitc" and has_batches:
             raise ValueError(

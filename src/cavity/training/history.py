@@ -26,6 +26,7 @@ class Event(StrEnum):
     EVALUATION_REJECTED = "evaluation_rejected", "evaluation rejected: {reason}"  # in a line search of L-BFGS
     STOPPED = "stopped", "stopped"
     DTYPE_TOO_COARSE = "dtype_too_coarse", "{dtype} is too coarse for these rows: distances are computed in float64"
+    CONSTANT_FEATURES = "constant_features", "constant in all rows and without effect: {features}"
     CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"

@@ -31,6 +31,7 @@ from cavity.training.step import Inference
 MAX_FAILURES = 25  # in a row, before training is given up
 EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
 PASS_ELEMENTS = 1_000_000  # elements of a block, in a pass that only computes sums
+PASS_COST = 0.2  # time of a sweep or another pass without a gradient, relative to an epoch, about
 REPLAYS = 32  # recorded steps between two queries of the GPU
 LEAST_DAMPING = 0.01  # of sweeps that go in a circle
 LEAST_TOL = 1e-10  # the change of the last sweep that counts as converged if tol=0 asks for all sweeps
@@ -72,6 +73,7 @@ class Trainer:
         watch: called with q(u) at given times.
         checkpointer: saves checkpoints, and resumes from the last one.
         stop: asks training to end after the current step.
+        advance: called with the epochs made so far, and whether these include final passes, to show progress.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Trainer:
         watch: Watch | None = None,
         checkpointer: Checkpointer | None = None,
         stop: Stop | None = None,
+        advance: Callable[[float, bool], None] | None = None,
     ) -> None:
         self.model, self.method, self.data, self.plan, self.hyper_prior = model, method, data, plan, hyper_prior
         self.inference, self.workers = Inference(method, workers), workers
@@ -98,6 +101,8 @@ class Trainer:
         self._rows_weight = float(data.own_weight.sum())
         self._replay: Replay | None = None
         self.jitter = JitterLog()
+        self._advance = advance
+        self._passes: float | None = None  # time of epochs and final passes so far, in epochs
 
     def start(self) -> tuple[Tensor, Any]:
         """Return the initial θ and a state without data."""
@@ -161,6 +166,8 @@ class Trainer:
                 self.show(*self.last_good)
                 self.save_checkpoint(run, optimizer, only_if_due=True)
             del ahead[: run.step - first]
+            if self._advance is not None and n_steps > 1:
+                self._advance(run.epoch + run.step / n_steps, False)
         return run.total / run.worked if run.worked else None
 
     def evaluate(self, theta: Tensor, state: Any, batch: Batch, epoch: int) -> tuple[Any, Tensor, Tensor]:
@@ -248,7 +255,7 @@ class Trainer:
         theta = theta.detach()
         if self.clock.is_stopped() and self.history.last_event() != Event.STOPPED:
             self.note(epochs, None, 0.0, Event.STOPPED)
-        prior = self.model.prior(theta)
+        prior, self._passes = self.model.prior(theta), float(epochs)
         if self.plan.final_sweeps:
             state = self.converge(prior, state, self.plan.final_sweeps)
         state = self.inference.refresh(prior, self._state(theta, state), self._pass())
@@ -282,6 +289,7 @@ class Trainer:
             for batch in self.data.in_order(self.plan.batch_size):
                 of_batch = prior.conditional(batch.X) if f is None else f
                 state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
+            self._count_pass(1.0)
             return state
 
         change, tol = partial(relative_change, workers=workers), self.plan.sweep_tol
@@ -302,7 +310,17 @@ class Trainer:
         size, Z = self.plan.batch_size, self.model.values["Z"]
         if size is not None:
             size = max(size, PASS_ELEMENTS // (self.model.n_classes * Z.shape[-2]))
-        return self.data.in_order(size)
+        steps = 1 if size is None else self.data.steps(size)
+        for batch in self.data.in_order(size):
+            yield batch
+            self._count_pass(1.0 / steps)
+
+    def _count_pass(self, part: float) -> None:
+        """Show that a part of a final pass is done."""
+        if self._passes is not None:
+            self._passes += PASS_COST * part
+            if self._advance is not None:
+                self._advance(self._passes, True)
 
     def _state(self, theta: Tensor, state: Any) -> Any:
         """Return the state, which is a part of θ if q is learned by the optimizer."""
@@ -319,6 +337,8 @@ class Trainer:
 
     def note(self, epoch: int, objective: float | None, rate: float, event: Event | None = None, **fields: Any) -> None:
         """Add a record to the history; the objective is None if it was not evaluated."""
+        if self._advance is not None and event is None:
+            self._advance(epoch, False)
         if event is None and self.jitter.matrices:
             event, fields = Event.JITTER_ADDED, fields | self.jitter.take()
         record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}

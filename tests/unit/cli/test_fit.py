@@ -10,6 +10,8 @@ from cavity.cli.fit import KERNELS, METHODS, check_labels, explain_left_out, row
 from cavity.cli.rows import open_table
 from cavity.data.tables import choose_columns
 
+RNG = np.random.default_rng(0)
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -57,7 +59,8 @@ def test_another_thread_just_gets_an_event():
     ("cells", "expected"),
     [
         (["1", "2", "?", "4"], "text: row 3 has '?'"),
-        (["3,5", "4,5"], "text"),
+        (["3,500", "4,500"], "text: row 1 has '3,500', where the comma can separate thousands or decimals"),
+        (["3,5", "south"], "text"),
         (["1", "2"], "text that looks like numbers"),
         (["a", "1", "b"], "text"),
         (["", None], "text"),
@@ -76,6 +79,53 @@ def test_columns_that_count_the_rows_are_found():
     assert row_counters(X[:2], ["a", "b", "c", "d"]) == []
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        RNG.permutation(150),
+        RNG.permutation(150)[:100] + 7000,  # of which some rows were removed
+        np.sort(RNG.choice(2000, 200, replace=False)),
+        RNG.choice(100_000, 3000, replace=False),
+        RNG.permutation(9),
+    ],
+)
+def test_columns_that_number_the_rows_are_found_shuffled_and_with_gaps(column):
+    assert row_counters(column[:, None].astype(float), ["x"]) == ["x"]
+
+
+@pytest.mark.parametrize("name", ["id", "patient_id", "customerId", "ID", "Unnamed: 0", "index", "row number"])
+def test_a_name_tells_an_identifier_of_any_range(name):
+    wide = RNG.choice(10**9, 50, replace=False)[:, None].astype(float)
+    assert row_counters(wide, [name]) == [name]
+    assert row_counters(wide % 7, [name]) == []  # a group, not a row
+    assert row_counters(wide + 0.5, [name]) == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        RNG.integers(18, 90, 60),  # ages
+        RNG.poisson(3.0, 500),
+        RNG.choice(10**6, 200, replace=False),  # prices, which happen to differ
+        RNG.integers(0, 2, 30),
+        RNG.normal(size=100),
+        RNG.permutation(6),
+        np.arange(40) // 2,
+    ],
+)
+def test_numbers_that_describe_rows_are_left_alone(column):
+    for name in ("x", "uric acid", "grid", "body_mass_index", "paid", "humidity"):
+        assert row_counters(column[:, None].astype(float), [name]) == []
+
+
+def test_no_feature_of_the_data_sets_counts_rows():
+    from sklearn import datasets
+
+    for load in (datasets.load_wine, datasets.load_breast_cancer, datasets.load_digits, datasets.load_iris):
+        found = load()
+        assert row_counters(found.data, list(found.feature_names)) == []
+
+
 def test_what_cannot_be_labels_is_refused():
     check_labels(np.array([1, 2]), "y")
     check_labels(np.arange(20), "y")
@@ -91,8 +141,8 @@ def test_what_cannot_be_labels_is_refused():
 
 
 def test_the_methods_and_kernels_named_for_the_help_are_those_of_the_package():
-    from cavity import kernels
     from cavity.inference import METHODS as KNOWN
+    from cavity.kernels import BY_NAME
 
     assert {"auto", *KNOWN} == set(METHODS)
-    assert all(issubclass(getattr(kernels, name), kernels.Kernel) for name in KERNELS.values() if name is not None)
+    assert list(BY_NAME) == list(KERNELS)

@@ -21,7 +21,7 @@ from cavity.fitting.settings import (
     plan_fit,
 )
 from cavity.inference import METHODS
-from cavity.kernels import RBF
+from cavity.kernels import BY_NAME, RBF
 from cavity.training.optimizers import Adam, AdaptiveRate
 from tests.problems import random_problem
 
@@ -93,9 +93,14 @@ def test_defaults_pass():
 
 
 def test_a_kernel_must_be_one():
-    arguments(kernel=RBF())
-    with pytest.raises(TypeError, match=r"kernel must be a cavity.kernels.Kernel or None, got 'rbf'"):
-        arguments(kernel="rbf")
+    for kernel in (None, RBF(), *BY_NAME):
+        arguments(kernel=kernel)
+    accepted = r"kernel must be one of \['rbf', .*'linear'\], a cavity.kernels.Kernel or None, got "
+    with pytest.raises(ValueError, match=accepted + "'RBF'"):
+        arguments(kernel="RBF")
+    for wrong in (RBF, 3, ["rbf"]):
+        with pytest.raises(TypeError, match=accepted):
+            arguments(kernel=wrong)
 
 
 def test_combinations_that_contradict_each_other():
