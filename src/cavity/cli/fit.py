@@ -143,6 +143,7 @@ def fit(
         from cavity.classifier import GPClassifier
         from cavity.runtime.warnings import CavityWarning
         from cavity.training import Event, describe
+        from cavity.training.history import NUMERICAL_EVENTS
 
         parameters["scaling"] = SCALINGS[parameters["scaling"]]
         parameters["max_epochs"] = parameters["max_epochs"] or "auto"
@@ -150,8 +151,7 @@ def fit(
         model.set_params(distributed=output.distributed)
         problem: Exception | None = None
         with stop_on_interrupt() as stop, warnings.catch_warnings():  # until the model is saved
-            if quiet:
-                warnings.simplefilter("ignore", CavityWarning)
+            warnings.simplefilter("ignore", CavityWarning)  # progress prints the same
             model.fit(*training.arguments, stop=stop, resume=resume)
             seconds = time.perf_counter() - began
             if (held := training.held) is not None:
@@ -162,8 +162,9 @@ def fit(
             if output.is_main:
                 kept = {"target": target, "data": table.name, "holdout": training.about}
                 out, problem = save_anywhere(lambda path: model.save(path, metrics=kept | scores), out)
-        events = (describe(record) for record in model.history_ if record["event"] == Event.CONSTANT_FEATURES)
-        output.notes.extend(events)  # progress has printed it
+        noted = (Event.CONSTANT_FEATURES, *NUMERICAL_EVENTS)
+        last = {record["event"]: record for record in model.history_ if record["event"] in noted}
+        output.notes.extend(map(describe, last.values()))
         last_events = [record["event"] for record in model.history_[-LAST_RECORDS:]]
         stopped = Event.STOPPED in last_events or Event.CALIBRATION_STOPPED in last_events
         method = f"{model.method_.upper()}, {plural(model.n_iter_, 'epoch')}, {seconds:.1f} s"
