@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,8 @@ from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel
 from cavity.runtime.device import choose_device, without_autograd
 from cavity.runtime.distributed import current_workers
-from cavity.training import Record, Stop, Watch
+from cavity.runtime.warnings import CavityWarning
+from cavity.training import Event, Record, Stop, Watch, describe
 
 if TYPE_CHECKING:
     from cavity.report import Report
@@ -263,6 +265,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         Every row counts as new evidence, so pass each row once. The first call fixes the scaling of the inputs and the
         initial inducing points: it should hold a few hundred typical rows. After `fit`, learning continues from there.
+        Rows from which the model cannot compute finite numbers are left out: a warning and `history_` say how many.
 
         Args:
             X: features, (N, D).
@@ -287,14 +290,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         table = validate_training(self, X, y, sample_weight, settings.class_weight, known, is_refit=is_first)
         with without_autograd(choose_device(self.device)):
             online = OnlineFit.start(settings, table) if online is None else online
-            record = online.absorb(table.rows, self.device)
+            online, records, is_learned = online.absorb(table.rows, self.device)
             posterior = online.posterior()
-        counts, n_iter = np.bincount(table.rows.y, minlength=len(table.classes)), 1
+        for record in records:
+            if record["event"] == Event.ROWS_LEFT_OUT:
+                warnings.warn(describe(record), CavityWarning, stacklevel=2)
+        counts, n_iter = np.bincount(table.rows.y[is_learned], minlength=len(table.classes)), 1
         history: list[Record] = []
         if not is_first:
             history, n_iter = self.history_, self.n_iter_ + 1
             counts = counts + self.training_["class_counts"]
-            posterior = replace(posterior, sharpness=self.sharpness_)
+            posterior = replace(posterior, sharpness=self.sharpness_, epsilon=self.posterior_.epsilon)
         n_features = table.rows.X.shape[1]
         fitted = FittedModel(
             classes=table.classes,
@@ -303,9 +309,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             scaler=online.scaler,
             posterior=posterior.to(torch.device("cpu")),
             method=online.method if is_first else self.method_,
-            history=[*history, {"epoch": n_iter, **record}],
+            history=[*history, *({"epoch": n_iter, **record} for record in records)],
             n_iter=n_iter,
-            log_marginal_likelihood=record["objective"],
+            log_marginal_likelihood=records[-1]["objective"],
             training={"rows": int(counts.sum()), "features": n_features, "class_counts": counts.tolist()},
             online=online,
         )

@@ -32,7 +32,7 @@ from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 1
+FORMAT = 2  # adds the tensor "epsilon"; a model without it is written in format 1, which version 0.1.0 reads
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
@@ -125,7 +125,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     factor = q.whitened.R_inverse
     by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
     record = {
-        "format": FORMAT,
+        "format": FORMAT if isinstance(q.epsilon, torch.Tensor) else 1,
         "cavity": __version__,
         "classes": encode_labels(model.classes),
         "n_features": int(model.n_features),
@@ -135,7 +135,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "precision": str(q.prior.dtype).removeprefix("torch."),
         "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
         "sharpness": float(q.sharpness),
-        "epsilon": float(q.epsilon),
+        "epsilon": 0.0 if isinstance(q.epsilon, torch.Tensor) else float(q.epsilon),
         "scaler": type(scaler).__name__.lower(),
         "n_iter": int(model.n_iter),
         "params": encode(model.params, "params", tensors),
@@ -144,6 +144,8 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     tensors |= {KERNEL + name: value for name, value in q.prior.params.items()}
     tensors |= {"Z": q.prior.Z, "log_noise": q.prior.log_noise, "m": q.whitened.m}
     tensors["R_inverse"] = factor.mT if by_columns else factor
+    if isinstance(q.epsilon, torch.Tensor):
+        tensors["epsilon"] = q.epsilon
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Quantile):
@@ -168,7 +170,7 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 # What each field of a record must be.
 _RULES: dict[str, Callable[[Any], bool]] = {
-    "format": lambda v: v == FORMAT,
+    "format": lambda v: v in (1, FORMAT),
     "cavity": lambda v: isinstance(v, str) and len(v) <= 100,
     "n_features": lambda v: type(v) is int and v >= 1,
     "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
@@ -202,6 +204,7 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
     axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
+    axes |= {"epsilon": "C"} if record["format"] >= 2 else {}
     axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
     for name, letters in axes.items():
@@ -244,9 +247,12 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     for x in factor:  # lower triangular, or upper triangular in the VI of the paper
         if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):
             raise ValueError("R_inverse must be triangular with a positive diagonal")
+    epsilon = tensors.get("epsilon", found["epsilon"])
+    if isinstance(epsilon, torch.Tensor) and not (bool((epsilon >= 0).all()) and float(epsilon.sum()) < 1.0):
+        raise ValueError("epsilon must be at or above 0 and sum to less than 1")
     prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), getattr(torch, found["precision"]))
     whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
-    found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"])
+    found["posterior"] = Posterior(prior, whitened, epsilon, found["sharpness"])
     found["scaler"] = _unpack_scaler(found["scaler"], tensors)
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 
@@ -293,7 +299,7 @@ def _read_header(file: BinaryIO) -> tuple[dict[str, str], dict[str, Any], Tensor
         raise ValueError("its record has no format number")
     if number > FORMAT:
         newer, remedy = str(record.get("cavity"))[:20], "Upgrade: pip install --upgrade cavity"
-        reads = f"this version ({__version__}) reads format {FORMAT}"
+        reads = f"this version ({__version__}) reads format {FORMAT} and older ones"
         raise _NotAModel(f"it has format {number} of a newer cavity ({newer}); {reads}. {remedy}")
     return metadata, record, header
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode
-from cavity.data.source import Source
+from cavity.data.shuffle import find_hashes
+from cavity.data.source import Source, row_hashes
+from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
-from cavity.fitting.calibration import best_sharpness, folds, predict_held_out
+from cavity.fitting.calibration import Calibration, HeldOut, calibrate, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
 from cavity.fitting.rows import (
     TrainingRows,
@@ -32,7 +35,7 @@ from cavity.fitting.rows import (
     merge_equal_rows,
     weights_by_class,
 )
-from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
+from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior
 from cavity.inference import METHODS
 from cavity.kernels import RBF
@@ -50,7 +53,7 @@ from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
-from cavity.training.plan import Trained, TrainingError
+from cavity.training.plan import FINAL_SWEEPS, Trained, TrainingError
 
 Array = NDArray[np.float64]
 
@@ -150,8 +153,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, sharpness = fit.on_rows(rows)
-    return fit.result(trained, sharpness)
+        trained, calibration = fit.on_rows(rows)
+    return fit.result(trained, calibration)
 
 
 def fit_source(source: Source, known: Survey | None, options: FitOptions) -> FittedModel:
@@ -183,8 +186,8 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
     with _resources(plan, data, workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, sharpness = fit.on_source(source, known, class_weight)
-    return fit.result(trained, sharpness)
+        trained, calibration = fit.on_source(source, known, class_weight)
+    return fit.result(trained, calibration)
 
 
 def _check_memory(
@@ -222,6 +225,10 @@ class TrainedModel(NamedTuple):
     trained: Trained
     own_weight: Array
 
+    def predict(self, held_out: TrainingRows) -> HeldOut:
+        """Predict rows that the model has not learned from."""
+        return predict_held_out(self.trained.posterior, self.scaler, held_out, self.own_weight)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -241,29 +248,28 @@ class Fit:
     report: Callable[[Record], None] | None = None
     is_trial: bool = False
 
-    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, float]:
-        """Train on rows in memory; return the model and its sharpness."""
+    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+        """Train on rows in memory; return the model and its calibration."""
         scaling = self.plan.settings.scaling
         scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
         rows, held_out = self._hold_out(rows)
         model = self._train_rows(rows, scaling, "fit")
         if self.plan.folds:
             return model, self._cross_fit(rows, scaling, model.trained)
-        return model, best_sharpness(
-            [predict_held_out(model.trained.posterior, model.scaler, held_out)] if held_out else []
-        )
+        return model, self._calibrate(model.trained, [model.predict(held_out)] if held_out else [])
 
-    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, float]:
+    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibration]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
         n_held, drawn, scaling = self._n_held_out, known.sample, self.plan.settings.scaling
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
-        held_out, sample = sample.take(np.arange(n_held)), sample.take(np.arange(n_held, len(sample.y)))
+        most = max(n_held, known.n_rows // HELD_OUT_FRACTION)
+        skip = find_copies(source, known, n_held, most, self.options.workers) if n_held else None
+        is_held = np.zeros(len(sample.y), dtype=bool) if skip is None else find_hashes(sample.X, skip.hashes) >= 0
+        held_out, sample = sample.take(np.flatnonzero(is_held)[:n_held]), sample.take(np.flatnonzero(~is_held))
         if scaling == "quantile":
             scaler = fit_scaler("quantile", sample.X, sample.weight)
         else:
             scaler = standard_scaler(scaling, known.mean, known.sd, known.size)
-        lane, row = drawn.lane[:n_held], drawn.row[:n_held]
-        skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
 
         def stream(dtype: torch.dtype) -> StreamData:
             return StreamData(
@@ -271,7 +277,7 @@ class Fit:
             )
 
         model = self._train(stream, sample, scaler, "fit")
-        return model, best_sharpness([predict_held_out(model.trained.posterior, scaler, held_out)] if n_held else [])
+        return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
     def initialize(self, rows: TrainingRows, scaler: Scaler) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
@@ -296,13 +302,14 @@ class Fit:
         broadcast = self.options.workers.broadcast
         return replace(model, values={name: broadcast(value) for name, value in model.values.items()})
 
-    def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
+    def result(self, fitted: TrainedModel, calibration: Calibration) -> FittedModel:
         """Gather what the classifier publishes."""
         trained, online = fitted.trained, None
         if self.plan.settings.method in ("auto", "sep"):
             state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
             online = OnlineFit(self.plan, fitted.scaler, fitted.model, trained.theta, state, fitted.own_weight)
-        found = self._fitted(fitted.scaler, replace(trained.posterior, sharpness=sharpness), trained.history.records)
+        posterior = calibration.apply(trained.posterior, fitted.own_weight)
+        found = self._fitted(fitted.scaler, posterior, trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
 
     def _fitted(self, scaler: Scaler, posterior: Posterior, history: list[Record]) -> FittedModel:
@@ -396,17 +403,25 @@ class Fit:
 
     def _hold_out(self, rows: TrainingRows) -> tuple[TrainingRows, TrainingRows | None]:
         """Split the rows into those to learn from and those held out for calibration, if any."""
-        if not self._n_held_out:
+        if not (count := self._n_held_out):
             return rows, None
-        parts = folds(rows.y, -(-len(rows.y) // self._n_held_out), self.plan.training.seed)
-        learn, hold = next(parts, (None, None))  # none where each row is the only one of its class
+        parts = folds(rows.y, -(-len(rows.y) // count), self.plan.training.seed, row_hashes(rows.X))
+        small = (part for part in parts if len(part[1]) <= 2 * count)  # without a row of too many copies
+        learn, hold = next(small, (None, None))  # none where each row is the only one of its class
         return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
 
-    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> float:
-        """Return the sharpness found by fits that leave out a fold each; 1 if rows are too few or such a fit fails."""
+    def _calibrate(self, trained: Trained, parts: list[HeldOut]) -> Calibration:
+        """Calibrate by held-out rows, the same on all workers."""
+        found = self.options.workers.broadcast(calibrate(parts))
+        if found.shrinkage:
+            trained.history.note(Event.SHRUNK, weight=found.shrinkage)
+        return found
+
+    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> Calibration:
+        """Calibrate by fits that leave out a fold each; not at all if rows are too few or such a fit fails."""
         count = self.plan.folds
         if len(rows.y) < 2 * count or self._is_stopped(trained):
-            return 1.0
+            return Calibration()
         if self.report is not None:
             self.report(
                 {
@@ -416,17 +431,22 @@ class Fit:
                     "folds": count,
                 }
             )
-        parts = []
-        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed)):
+        fit, parts = self, []
+        if any(record["event"] == Event.TIME_LIMIT for record in trained.history.records):
+            # as many epochs and sweeps: folds that have learned more or less than the model say nothing about it
+            training = replace(self.plan.training, max_epochs=trained.epochs, min_epochs=trained.epochs)
+            training = replace(training, final_sweeps=min(training.final_sweeps, max(1, FINAL_SWEEPS - trained.epochs)))
+            fit = replace(self, plan=replace(self.plan, training=training))
+        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed, row_hashes(rows.X))):
             try:
-                model = self._train_rows(rows.take(learn), scaling, f"fold-{i}")
+                model = fit._train_rows(rows.take(learn), scaling, f"fold-{i}")
             except TrainingError as error:
                 trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
-                return 1.0
+                return Calibration()
             if self._is_stopped(trained):
-                return 1.0
-            parts.append(predict_held_out(model.trained.posterior, model.scaler, rows.take(hold)))
-        return best_sharpness(parts)
+                return Calibration()
+            parts.append(model.predict(rows.take(hold)))
+        return self._calibrate(trained, parts)
 
     def _is_stopped(self, trained: Trained) -> bool:
         """Whether the user stopped the fit during calibration, on any worker."""
@@ -493,11 +513,13 @@ class OnlineFit:
         state = METHODS["sep"]().init(model.prior(theta), torch.from_numpy(none).to(theta.device), 0)
         return cls(plan, scaler, model, theta, state, none)
 
-    def absorb(self, rows: TrainingRows, device: str) -> Record:
-        """Learn from new rows; return the record of it."""
-        dtype = self._trainer.model.dtype
-        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
-        return self._trainer.absorb(data, ONLINE_BATCH)
+    def absorb(self, rows: TrainingRows, device: str) -> tuple[OnlineFit, list[Record], NDArray[np.bool_]]:
+        """Learn from new rows; return the new state, records for the history, and which rows were learned from."""
+        found = copy(self)  # so that an error leaves this state as it was
+        found._trainer = replace(self._trainer, optimizer=deepcopy(self._trainer.optimizer))
+        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), self._trainer.model.dtype)
+        records, is_learned = found._trainer.absorb(data, ONLINE_BATCH)
+        return found, records, is_learned.numpy()
 
     def posterior(self) -> Posterior:
         """Return q(u) after all rows so far."""

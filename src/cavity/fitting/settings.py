@@ -17,7 +17,7 @@ from cavity.kernels import Kernel
 from cavity.training.lbfgs import LBFGS
 from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 from cavity.training.parameters import ParametricPrior
-from cavity.training.plan import Plan
+from cavity.training.plan import FINAL_SWEEPS, Plan
 
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
 
@@ -217,7 +217,7 @@ def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
         damping=s.damping or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
         sweep_tol=1e-4 if s.learns else min(1e-10, max(s.tol, 1e-12)),
-        final_sweeps=0 if is_paper or not is_full or not s.learns else 50,
+        final_sweeps=0 if is_paper or not is_full or not s.learns else FINAL_SWEEPS,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)

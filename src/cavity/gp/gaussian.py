@@ -79,13 +79,14 @@ class Whitened:
 class Posterior:
     """q(u), one Gaussian per class: the result of every method, and all that prediction needs.
 
-    `epsilon` is the fraction of labels that the likelihood takes for random; 0 except for VI. `sharpness` multiplies
-    the means of f before they become probabilities; 1 unless the model is calibrated.
+    `epsilon` is the fraction of labels that are random, each class with ε/C; 0 except for VI. A vector instead has the
+    part of each class: calibration shrinks probabilities towards class frequencies this way. `sharpness` multiplies the
+    means of f before they become probabilities; 1 unless the model is calibrated.
     """
 
     prior: Prior
     whitened: Whitened
-    epsilon: float = 0.0
+    epsilon: float | Float[Tensor, "C"] = 0.0
     sharpness: float = 1.0
 
     @property
@@ -113,4 +114,6 @@ class Posterior:
         params = {name: value.detach().to(device) for name, value in self.prior.params.items()}
         log_noise, Z = (x.detach().to(device) for x in (self.prior.log_noise, self.prior.Z))
         whitened = Whitened(self.whitened.R_inverse.to(device), self.whitened.m.to(device))
-        return replace(self, prior=replace(self.prior, params=params, log_noise=log_noise, Z=Z), whitened=whitened)
+        epsilon = self.epsilon.to(device) if isinstance(self.epsilon, Tensor) else self.epsilon
+        prior = replace(self.prior, params=params, log_noise=log_noise, Z=Z)
+        return replace(self, prior=prior, whitened=whitened, epsilon=epsilon)

@@ -61,8 +61,9 @@ def fixed_point(
     is_over: Callable[[], bool],
     note: Callable[[int, float], None] | None = None,
     workers: Workers = SINGLE_PROCESS,
+    min_sweeps: int = 1,
 ) -> Any:
-    """Return the first state that a sweep changes by less than `tol`, or the last one.
+    """Return the first state that a sweep changes by less than `tol`, or the last one; `is_over` asks for the last.
 
     An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow.
     `note` is called with the number of sweeps and the change; `workers` have different rows of the state.
@@ -84,7 +85,7 @@ def fixed_point(
         if note is not None:
             note(done, moved)
         safe, last = new, moved
-        if moved < tol or is_over():
+        if moved < tol or (done >= min_sweeps and is_over()):
             break
         least, stale = (moved, 0) if moved < least else (least, stale + 1)
         if stale > PATIENCE and plain == 0:

@@ -25,11 +25,14 @@ class Event(StrEnum):
     STEP_REJECTED = "step_rejected", "step rejected: {reason}"
     EVALUATION_REJECTED = "evaluation_rejected", "evaluation rejected: {reason}"  # in a line search of L-BFGS
     STOPPED = "stopped", "stopped"
+    TIME_LIMIT = "time_limit", "cut short by max_seconds: {epoch} of {max_epochs} epochs"
     DTYPE_TOO_COARSE = "dtype_too_coarse", "{dtype} is too coarse for these rows: distances are computed in float64"
     CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
+    SHRUNK = "shrunk", "worse than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them"
     HYPERPARAMETERS_KEPT = "hyperparameters_kept", "hyper-parameters not updated in {batches} batches (last: {reason})"
+    ROWS_LEFT_OUT = "rows_left_out", "{rows} rows not learned from: {reason}"
     CHECKPOINT_SKIPPED = "checkpoint_skipped", "damaged checkpoint skipped: {reason}"
 
     def __new__(cls, value: str, sentence: str = "") -> Event:

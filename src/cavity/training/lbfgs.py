@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,9 +99,14 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
 
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": settings.memory}
     # NumPy's threads, waiting for work, would take the processors from torch's
-    with contextlib.suppress(_OutOfTime), threadpool_limits(1, user_api="blas"):
-        minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
+    with threadpool_limits(1, user_api="blas"):
+        try:
+            minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
+        except _OutOfTime:
+            run.is_cut = not trainer.clock.is_stopped()
     if not run.has_moved:
         raise FactorizationError(f"no step worked: {describe(trainer.history.records[-1])}")
     trainer.save_checkpoint(run, evaluations)
+    if run.is_cut:
+        trainer.note_time_limit(max(iterations, 1))
     return trainer.finish(run.theta, run.state, max(iterations, 1))

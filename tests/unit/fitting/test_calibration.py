@@ -89,7 +89,8 @@ def drawn(sharpness, n_rows, seed=0, epsilon=0.0, n_classes=3):
     var = torch.from_numpy(rng.uniform(0.5, 2.0, (n_classes, n_rows)))
     p = torch.exp(predict.log_p_of(sharpness * mean, var, epsilon)).numpy()
     y = torch.from_numpy((p.cumsum(0) < rng.uniform(size=n_rows)).sum(0).clip(max=n_classes - 1))
-    return HeldOut(mean, var, y, torch.ones(n_rows, dtype=torch.float64), epsilon)
+    frequencies = torch.full((n_classes,), 1.0 / n_classes, dtype=torch.float64)
+    return HeldOut(mean, var, y, torch.ones(n_rows, dtype=torch.float64), epsilon, frequencies)
 
 
 def some(part, rows):
@@ -165,7 +166,9 @@ def test_held_out_rows_are_described_by_the_model(fitted):
     """Means, variances and ε are those that predictions are made of; labels and weights come along."""
     model, X, y = fitted
     weight = np.linspace(0.5, 2.0, 20)
-    found = predict_held_out(model.posterior_, model._scaler, TrainingRows(X[:20], y[:20], weight))
+    rows = TrainingRows(X[:20], y[:20], weight)
+    found = predict_held_out(model.posterior_, model._scaler, rows, np.array([1.0, 2.0, 5.0]))
+    assert found.frequencies.tolist() == [0.125, 0.25, 0.625]
     for part, expected in zip((found.mean, found.var), model.latent(X[:20]), strict=True):
         np.testing.assert_array_equal(part.mT, expected)
     assert (found.y.tolist(), found.epsilon) == (y[:20].tolist(), 0.0)
@@ -226,7 +229,7 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
     rest.fit(merged.X[learn], model.classes_[merged.y[learn]])
     np.testing.assert_allclose(model.noise_, rest.noise_, rtol=1e-9)
-    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold))
+    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold), np.ones(3))
     assert model.sharpness_ == pytest.approx(best_sharpness([part]), rel=1e-6)
 
 
