@@ -1,7 +1,7 @@
 """Fits that `max_seconds` cuts short, on everyday tables: their NLL beside that of class frequencies.
 
-The tables are the Parquet files in the folder `tables` of the data folder (`CAVITY_DATA`), with the labels in the column
-`target`. Text is one-hot encoded; gaps become the median, with a column that marks them.
+The tables are the files tables/*.parquet of the data folder (`CAVITY_DATA`), with the labels in the column `target`.
+Text is one-hot encoded; gaps become the median, with a column that marks them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def measure(options: Options) -> Iterator[Record]:
             model.fit(X, y)
             seconds = time.perf_counter() - began
             nll = scores(y_test, model.predict_log_proba(X_test), model.classes_).nll
-            yield {"case": "short_limits", "what": path.stem, "limit": limit, "B": batch_size or len(y), "rows": len(y),
-                   "epochs": model.n_iter_, "nll": round(nll, 4), "frequencies": round(of_frequencies, 4), "seconds": round(seconds, 2)}  # fmt: skip
+            yield {"case": "short_limits", "what": path.stem, "limit": limit, "B": batch_size or len(y),
+                   "rows": len(y), "epochs": model.n_iter_, "seconds": round(seconds, 2), "nll": round(nll, 4),
+                   "frequencies": round(of_frequencies, 4)}  # fmt: skip
 
 
 def encoded(table: pd.DataFrame) -> tuple[Any, Any]:

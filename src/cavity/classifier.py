@@ -72,12 +72,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             log Z_q on the training rows) or None.
         calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
             three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
-            in twenty, at least 500 (or one in five) and at most 5,000. "auto" calibrates unless q(u) is all there is
-            to learn; an int is a number of folds.
+            in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides. Where
+            the probabilities are still worse than class frequencies on these rows, they are mixed with them. "auto"
+            calibrates unless q(u) is all there is to learn; an int is a number of folds.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
         max_epochs: maximum number of passes over the rows; "auto" chooses by the number of rows.
-        max_seconds: maximum training time.
+        max_seconds: maximum training time, from the first step on, shared with the fits of calibration. Whatever it is,
+            a fit makes one pass over the rows at least, q(u) then converges for up to 50 sweeps where all rows are used
+            at once, and the result is calibrated.
         tol: training stops when log Z_q per row rises by less than this per epoch.
         optimizer: "adam" with a decaying rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
             adaptive rates for EP and SEP, L-BFGS for GFITC, and for VI on hyper-parameters and q(u) at once.
@@ -87,6 +90,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
+        memory_limit: bytes that a fit may need by an estimate, for each process, such as 8e9; `math.inf` turns the check
+            off. None for what is free on the device.
         dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
             falls back to float64 if rows lie too far out for it.
         checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues.
@@ -151,6 +156,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         damping: float | None = None,
         updates: str = "inner",
         device: str = "auto",
+        memory_limit: float | None = None,
         dtype: str = "float64",
         checkpoint: Any = None,
         checkpoint_seconds: float = 60.0,
@@ -180,6 +186,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.damping = damping
         self.updates = updates
         self.device = device
+        self.memory_limit = memory_limit
         self.dtype = dtype
         self.checkpoint = checkpoint
         self.checkpoint_seconds = checkpoint_seconds
@@ -493,8 +500,19 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return torch.from_numpy(self._scaler.transform(rows))
 
     def _posterior_on_device(self) -> Posterior:
+        """Return q(u) on the device that predicts; a copy there is kept with its factors, for the next prediction."""
         device = choose_device(self.device)
-        return self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
+        if device.type == "cpu":
+            return self.posterior_
+        source, found = self.__dict__.get("_moved", (None, None))
+        if found is None or source is not self.posterior_ or found.prior.Z.device != device:
+            found = self.posterior_.to(device)
+            self._moved = self.posterior_, found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the copy of q(u) on a GPU."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_moved"}
 
 
 def load(path: Any, device: str = "auto") -> GPClassifier:

@@ -62,7 +62,12 @@ NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
 MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
-FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "verbose")  # arguments that a resumed fit may change
+FREE_TO_CHANGE = (
+    "checkpoint",
+    "checkpoint_seconds",
+    "memory_limit",
+    "verbose",
+)  # arguments that a resumed fit may change
 
 
 @dataclass(frozen=True)
@@ -193,13 +198,14 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
 def _check_memory(
     plan: FitPlan, data: DataDescription, workers: Workers, resident_rows: int, held_bytes: int = 0
 ) -> None:
-    """Raise ValueError if the fit exceeds the memory, of which it holds `held_bytes` already."""
+    """Raise ValueError if the fit exceeds `memory_limit`, or the free memory, and `held_bytes` that it holds already."""
     s, n_rows = plan.settings, -(-plan.n_rows // workers.size)
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
     size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
     free = available_bytes(choose_device(s.device))
-    check_memory(size, free and free // workers.local_size + held_bytes)
+    free = free and free // workers.local_size + held_bytes
+    check_memory(size, *((free,) if s.memory_limit is None else (s.memory_limit, "memory_limit allows only")))
 
 
 @contextmanager

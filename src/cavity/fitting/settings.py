@@ -80,6 +80,7 @@ class Settings:
     damping: float | None
     updates: str
     device: str
+    memory_limit: float | None
     dtype: str
     checkpoint: str | os.PathLike[str] | None
     checkpoint_seconds: float
@@ -352,6 +353,7 @@ _RULES: dict[str, Rule] = {
     "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
     "updates": _one_of("inner", "inner-exact", "outer"),
     "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
+    "memory_limit": (lambda v: v is None or _is_sd(v), "None or a positive number of bytes, such as 8e9 or math.inf"),
     "dtype": _one_of("float64", "float32"),
     "checkpoint": (
         lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),

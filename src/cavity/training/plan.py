@@ -10,7 +10,6 @@ from torch import Tensor
 from cavity.gp.gaussian import Posterior
 from cavity.training.history import History
 
-
 FINAL_SWEEPS = 50  # of q after the last step: whatever the time, epochs and these sweeps are as many together
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cavity.data import Arrays
-from cavity.data.source import row_hashes
 from cavity.data.shuffle import LaneRows, ShuffleBuffer, Skip, batches, in_order, n_steps, prefetch, taken
+from cavity.data.source import row_hashes
 
 N = 1003
 CLASSES = np.array(["a", "b", "ccc"])
