@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,14 @@ if TYPE_CHECKING:
     from cavity.report import Report
 
 Array = NDArray[np.float64]
+
+
+class _Moved(NamedTuple):
+    """A copy of q(u) on another device."""
+
+    source: Posterior
+    device: torch.device
+    posterior: Posterior
 
 
 def _can_learn_online(classifier: GPClassifier) -> bool:
@@ -90,8 +98,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
-        memory_limit: bytes that a fit may need by an estimate, for each process, such as 8e9; `math.inf` turns the check
-            off. None for what is free on the device.
+        memory_limit: bytes that a fit may need by an estimate, for each process, such as 8e9; None for what is free on
+            the device, `math.inf` for no limit.
         dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
             falls back to float64 if rows lie too far out for it.
         checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues.
@@ -504,11 +512,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         device = choose_device(self.device)
         if device.type == "cpu":
             return self.posterior_
-        source, found = self.__dict__.get("_moved", (None, None))
-        if found is None or source is not self.posterior_ or found.prior.Z.device != device:
-            found = self.posterior_.to(device)
-            self._moved = self.posterior_, found
-        return found
+        moved = self.__dict__.get("_moved")
+        if moved is None or moved.source is not self.posterior_ or moved.device != device:
+            moved = self._moved = _Moved(self.posterior_, device, self.posterior_.to(device))
+        return moved.posterior
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the copy of q(u) on a GPU."""

@@ -198,7 +198,7 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
 def _check_memory(
     plan: FitPlan, data: DataDescription, workers: Workers, resident_rows: int, held_bytes: int = 0
 ) -> None:
-    """Raise ValueError if the fit exceeds `memory_limit`, or the free memory, and `held_bytes` that it holds already."""
+    """Raise ValueError if the fit exceeds `memory_limit`, or the free memory plus the `held_bytes` it holds already."""
     s, n_rows = plan.settings, -(-plan.n_rows // workers.size)
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
