@@ -299,7 +299,7 @@ def _read_header(file: BinaryIO) -> tuple[dict[str, str], dict[str, Any], Tensor
         raise ValueError("its record has no format number")
     if number > FORMAT:
         newer, remedy = str(record.get("cavity"))[:20], "Upgrade: pip install --upgrade cavity"
-        reads = f"this version ({__version__}) reads format {FORMAT} and older ones"
+        reads = f"this version ({__version__}) reads format {FORMAT}"
         raise _NotAModel(f"it has format {number} of a newer cavity ({newer}); {reads}. {remedy}")
     return metadata, record, header
 
