@@ -1,7 +1,7 @@
 """Fits that `max_seconds` cuts short, on everyday tables: their NLL beside that of class frequencies.
 
 The tables are the files tables/*.parquet of the data folder (`CAVITY_DATA`), with the labels in the column `target`.
-Text is one-hot encoded; gaps become the median, with a column that marks them.
+Text is one-hot encoded; gaps in numbers become the median, with a column that marks them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def encoded(table: pd.DataFrame) -> tuple[Any, Any]:
     y, X = table.pop("target").astype(str).to_numpy(), table
     numeric = X.select_dtypes("number").astype(float)
     gaps = numeric.isna().loc[:, numeric.isna().any()].add_suffix(" is missing")
-    text = X.drop(columns=numeric.columns).astype("str")
+    text = X.drop(columns=numeric.columns)
     found = pd.get_dummies(pd.concat([numeric.fillna(numeric.median()), gaps, text], axis=1))
     return found.to_numpy(np.float64), y

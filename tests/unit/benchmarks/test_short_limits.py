@@ -27,7 +27,7 @@ def tables(tmp_path, monkeypatch):
 
 def test_numbers_text_and_gaps_become_numbers(tables):
     X, y = short_limits.encoded(tables.copy())
-    assert X.shape == (90, 5)  # a, whether a is missing, and b: x, y, none
+    assert X.shape == (90, 4)  # a, whether a is missing, and b: x, y
     assert np.isfinite(X).all()
     assert set(y) == {"0", "1"}
 
