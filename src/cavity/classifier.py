@@ -81,7 +81,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
             three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
             in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides. Where
-            the probabilities are still worse than class frequencies on these rows, they are mixed with them. "auto"
+            the probabilities are still worse than class frequencies on these rows, they are mixed with them; after a
+            fit that `max_seconds` has cut short, unless they are better by more than two standard errors. "auto"
             calibrates unless q(u) is all there is to learn; an int is a number of folds.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.

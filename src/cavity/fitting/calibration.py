@@ -2,7 +2,8 @@
 
 q(u) may be under- or overconfident as a whole. Multiplying every latent mean by one number, the sharpness, corrects
 that and keeps the order of the classes in most rows. The best sharpness maximizes the likelihood of held-out rows. If
-the probabilities are still worse there than class frequencies, as after too short a training, they are mixed with them.
+the probabilities are still worse there than class frequencies, they are mixed with them. After a training that was cut
+short, hyper-parameters are hardly learned: then they are mixed unless they are better by more than chance.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Calibration(NamedTuple):
     shrinkage: float = 0.0
 
     def apply(self, posterior: Posterior, class_weight: NDArray[np.float64]) -> Posterior:
-        """Return the posterior with calibrated probabilities, given the weight of each class's training rows."""
+        """Return the posterior with calibrated probabilities, given the weight of each class's rows."""
         posterior = replace(posterior, sharpness=self.sharpness)
         if not self.shrinkage:
             return posterior
@@ -95,22 +96,28 @@ def predict_held_out(
     return HeldOut(mean, var, y, weight, float(posterior.epsilon), frequencies)
 
 
-def calibrate(parts: Sequence[HeldOut]) -> Calibration:
-    """Return the best sharpness, and the shrinkage that makes the held-out labels no less likely than frequencies do.
+def calibrate(parts: Sequence[HeldOut], z: float = 0.0) -> Calibration:
+    """Return the best sharpness, and a shrinkage where class frequencies explain the held-out labels better.
 
-    The shrinkage is 0 unless the probabilities are worse than class frequencies on these rows.
+    The loss of the probabilities beyond that of class frequencies is known up to a standard error. The shrinkage is 0
+    if the loss plus `z` standard errors is not positive, and otherwise minimizes this bound, which is 0 at a shrinkage
+    of 1. So with `z` > 0 the model has to prove that it is better.
     """
     from scipy.optimize import minimize_scalar
 
     sharpness = best_sharpness(parts)
-    if sum(_nll(part, sharpness) for part in parts) <= sum(map(_nll_of_frequencies, parts)):
+
+    def bound(shrinkage: float) -> float:
+        excess = torch.cat([_losses(part, sharpness, shrinkage) - _losses_of_frequencies(part) for part in parts])
+        weight = torch.cat([part.weight for part in parts])
+        deviation = excess - weight * (excess.sum() / weight.sum())  # the copies of a row have one error together
+        return float(excess.sum() + z * deviation.square().sum().sqrt())
+
+    if not parts or bound(0.0) <= 0.0:
         return Calibration(sharpness)
-    found = minimize_scalar(
-        lambda w: sum(_nll(part, sharpness, w) for part in parts),
-        bounds=(0.0, LARGEST_SHRINKAGE), method="bounded", options={"xatol": 1e-4},
-    )  # fmt: skip
-    ends = {w: sum(_nll(part, sharpness, w) for part in parts) for w in (float(found.x), LARGEST_SHRINKAGE)}
-    return Calibration(sharpness, min(ends, key=lambda w: ends[w]))
+    options = {"xatol": 1e-4}
+    found = float(minimize_scalar(bound, bounds=(0.0, LARGEST_SHRINKAGE), method="bounded", options=options).x)
+    return Calibration(sharpness, min(found, LARGEST_SHRINKAGE, key=bound))
 
 
 def best_sharpness(parts: Sequence[HeldOut]) -> float:
@@ -118,7 +125,7 @@ def best_sharpness(parts: Sequence[HeldOut]) -> float:
     from scipy.optimize import minimize_scalar
 
     def loss(log_sharpness: float) -> float:
-        nll = sum(_nll(part, math.exp(log_sharpness)) for part in parts)
+        nll = sum(float(_losses(part, math.exp(log_sharpness)).sum()) for part in parts)
         return nll + 0.5 * (log_sharpness / LOG_SD) ** 2
 
     found = minimize_scalar(loss, bounds=(-LOG_BOUND, LOG_BOUND), method="bounded", options={"xatol": 1e-3})
@@ -130,16 +137,16 @@ def _mixed(epsilon: float, frequencies: Tensor, weight: float) -> Tensor:
     return (1.0 - weight) * epsilon / len(frequencies) + weight * frequencies
 
 
-def _nll_of_frequencies(part: HeldOut) -> float:
-    return -float((part.weight * torch.log(part.frequencies)[part.y]).sum())
+def _losses_of_frequencies(part: HeldOut) -> Float[Tensor, "N"]:
+    return -part.weight * torch.log(part.frequencies)[part.y]
 
 
-def _nll(part: HeldOut, sharpness: float, shrinkage: float = 0.0) -> float:
-    """Return the negative log-likelihood, in blocks of rows: with many classes the quadrature takes much memory."""
+def _losses(part: HeldOut, sharpness: float, shrinkage: float = 0.0) -> Float[Tensor, "N"]:
+    """Return the negative log-likelihood of each row, by blocks: with many classes the quadrature takes much memory."""
     epsilon = _mixed(part.epsilon, part.frequencies, shrinkage) if shrinkage else part.epsilon
-    size, total = max(1, BLOCK_ELEMENTS // len(part.mean)), 0.0
+    size, found = max(1, BLOCK_ELEMENTS // len(part.mean)), torch.empty_like(part.weight)
     for first in range(0, len(part.y), size):
         rows = slice(first, first + size)
         log_p = log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], epsilon)
-        total -= float((part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]).sum())
-    return total
+        found[rows] = -part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]
+    return found

@@ -62,6 +62,7 @@ NUDGE = 1e-3  # initial displacement of inducing points, in length-scales
 MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for calibration
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
+CAUTION = 2.0  # standard errors by which a model that was cut short must be better than class frequencies
 FREE_TO_CHANGE = (
     "checkpoint",
     "checkpoint_seconds",
@@ -97,6 +98,7 @@ class DataDescription(NamedTuple):
     Attributes:
         classes: labels, sorted.
         class_counts: rows of each class.
+        class_weight: total weight of the rows of each class.
         n_features: D.
         feature_names: of frames and files.
         fingerprint: identifies the data, for JSON.
@@ -104,6 +106,7 @@ class DataDescription(NamedTuple):
 
     classes: NDArray[Any]
     class_counts: NDArray[np.int64]
+    class_weight: Array
     n_features: int
     feature_names: NDArray[Any] | None
     fingerprint: dict[str, Any]
@@ -154,7 +157,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     rows = merge_equal_rows(table.rows)
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
-    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint())
+    weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
+    data = DataDescription(table.classes, counts, weight, rows.X.shape[1], table.feature_names, rows.fingerprint())
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
@@ -174,7 +178,9 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
         known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
-    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint)
+    class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
+    weight = known.class_counts * class_weight
+    data = DataDescription(known.classes, known.class_counts, weight, known.n_features, names, known.fingerprint)
     plan = plan_fit(settings, known.n_rows, seed)
     _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
     if plan.is_full_batch:
@@ -188,7 +194,6 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
             f"{what} needs several fits on all rows in memory, which a source in mini-batches does not allow; use "
             "scaling='standard' or 'quantile', and calibrate='auto'"
         )
-    class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
     with _resources(plan, data, workers) as report:
         fit = Fit(plan, data, options, report)
         trained, calibration = fit.on_source(source, known, class_weight)
@@ -314,7 +319,7 @@ class Fit:
         if self.plan.settings.method in ("auto", "sep"):
             state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
             online = OnlineFit(self.plan, fitted.scaler, fitted.model, trained.theta, state, fitted.own_weight)
-        posterior = calibration.apply(trained.posterior, fitted.own_weight)
+        posterior = calibration.apply(trained.posterior, self.data.class_weight)
         found = self._fitted(fitted.scaler, posterior, trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
 
@@ -418,7 +423,7 @@ class Fit:
 
     def _calibrate(self, trained: Trained, parts: list[HeldOut]) -> Calibration:
         """Calibrate by held-out rows, the same on all workers."""
-        found = self.options.workers.broadcast(calibrate(parts))
+        found = self.options.workers.broadcast(calibrate(parts, CAUTION if _is_cut(trained) else 0.0))
         if found.shrinkage:
             trained.history.note(Event.SHRUNK, weight=found.shrinkage)
         return found
@@ -438,7 +443,7 @@ class Fit:
                 }
             )
         fit, parts = self, []
-        if any(record["event"] == Event.TIME_LIMIT for record in trained.history.records):
+        if _is_cut(trained):
             # as many epochs and sweeps: folds that have learned more or less than the model say nothing about it
             training = replace(self.plan.training, max_epochs=trained.epochs, min_epochs=trained.epochs)
             training = replace(training, final_sweeps=min(training.final_sweeps, max(1, FINAL_SWEEPS - trained.epochs)))
@@ -478,6 +483,11 @@ class Fit:
         return scaler.transform(Z.reshape(-1, D)).reshape(Z.shape)
 
 
+def _is_cut(trained: Trained) -> bool:
+    """Whether `max_seconds` has cut training short."""
+    return any(record["event"] == Event.TIME_LIMIT for record in trained.history.records)
+
+
 class OnlineFit:
     """A model that continues to learn from rows it sees once (`partial_fit`).
 
@@ -512,7 +522,7 @@ class OnlineFit:
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
         plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
-        data = DataDescription(table.classes, none.astype(np.int64), rows.X.shape[1], table.feature_names, {})
+        data = DataDescription(table.classes, none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {})
         scaler = fit_scaler("standard" if settings.scaling == "auto" else settings.scaling, rows.X, rows.weight)
         model = Fit(plan, data, FitOptions(settings, seed)).initialize(rows, scaler)
         theta = model.start()

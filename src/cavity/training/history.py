@@ -30,7 +30,10 @@ class Event(StrEnum):
     CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
-    SHRUNK = "shrunk", "worse than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them"
+    SHRUNK = (
+        "shrunk",
+        "no better than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them",
+    )
     HYPERPARAMETERS_KEPT = "hyperparameters_kept", "hyper-parameters not updated in {batches} batches (last: {reason})"
     ROWS_LEFT_OUT = "rows_left_out", "{rows} rows not learned from: {reason}"
     CHECKPOINT_SKIPPED = "checkpoint_skipped", "damaged checkpoint skipped: {reason}"

@@ -133,6 +133,18 @@ def test_predictions_that_are_better_than_frequencies_are_left_alone():
     assert (found.sharpness, found.epsilon) == (2.0, 0.0)
 
 
+def test_a_model_that_was_cut_short_must_be_better_by_more_than_chance():
+    """Better on twelve rows proves nothing; on 300 it does. The copies of a row count as one."""
+    part = held_out()
+    part = part._replace(mean=part.mean + 10.0 * (torch.arange(3)[:, None] == part.y))
+    rows = torch.arange(12)
+    few = part._replace(mean=part.mean[:, rows], var=part.var[:, rows], y=part.y[rows], weight=part.weight[rows])
+    assert [calibrate([few], z).shrinkage > 0.0 for z in (0.0, 2.0)] == [False, True]
+    assert [calibrate([part], z).shrinkage > 0.0 for z in (0.0, 2.0)] == [False, False]
+    copies = few._replace(weight=torch.full((12,), 25.0, dtype=torch.float64))
+    assert calibrate([copies], 2.0).shrinkage > 0.0
+
+
 def test_a_class_without_rows_keeps_its_small_probability():
     q = Calibration(1.0, 0.5).apply(POSTERIOR, np.array([3.0, 1.0, 0.0]))
     assert q.epsilon.tolist() == [0.375, 0.125, 0.0]
@@ -154,7 +166,7 @@ def shrunk():
 
 def test_the_history_says_how_far(shrunk):
     weight = shrunk.history_[-1]["weight"]
-    expected = f"worse than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them"
+    expected = f"no better than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them"
     assert describe(shrunk.history_[-1]) == expected
     assert float(shrunk.posterior_.epsilon.sum()) == pytest.approx(weight)
 
