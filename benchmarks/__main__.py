@@ -14,7 +14,10 @@ from benchmarks.problems import Options, Size
 from benchmarks.records import append, machine, read
 from cavity.report.text import table
 
-BENCHMARKS = ("step", "fit", "predict", "scaling", "quality", "memory", "source", "classes", "ranks", "busy")
+BENCHMARKS = (
+    *("step", "fit", "predict", "scaling", "quality", "memory", "source", "classes", "ranks"),
+    *("busy", "short_limits"),
+)
 STANDARD = ("step", "fit", "predict", "scaling")  # without names: the others take long, or need data
 FOLDER = Path(__file__).parent
 DEFAULT = Options()
@@ -43,8 +46,9 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--own-rate", type=POSITIVE, help="cavity's learning rate, instead of its default.")
 @click.option("--lengthscale", type=POSITIVE, help="Initial length-scale in quality, instead of one from the data.")
 @click.option(
-    "--what", multiple=True, help="A competitor of quality, such as 'cavity sep', or a fit of busy. Default: all."
-)
+    "--what", multiple=True,
+    help="A competitor of quality, such as gpflow, a fit of busy, or a table of short_limits. Default: all.",
+)  # fmt: skip
 @click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")
 @click.option("--picture", type=FILE, default=FOLDER / "speed.png", help="PNG, SVG or PDF file for plot.")
 def main(
@@ -67,8 +71,8 @@ def main(
 ) -> None:
     """Run benchmarks and append the results to the history.
 
-    NAME is step, fit, predict or scaling (without a name, these four), quality, memory, source, classes, ranks or busy.
-    The name history prints the latest and the best results, and plot draws them.
+    NAME is step, fit, predict or scaling (without a name, these four), quality, memory, source, classes, ranks, busy or
+    short_limits. The name history prints the latest and the best results, and plot draws them.
 
     Examples: python -m benchmarks step --threads 2, or python -m benchmarks step --against ../main/src
     """

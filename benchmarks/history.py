@@ -37,6 +37,8 @@ def main_value(record: Record) -> Value:
             return Value(record["seconds"], f"{record['seconds']:.0f} s")
         case "busy":
             return Value(record["ratio"], f"{record['ratio']:.2f} × idle")
+        case "short_limits":
+            return Value(record["nll"], f"NLL {record['nll']:.3f}")
         case _:
             return Value(record["nll"], f"NLL {record['nll']:.4f} in {record['seconds']:.0f} s")
 
@@ -52,6 +54,8 @@ def subject(record: Record) -> str:
             return "C={C} M={M} D={D}".format(**record)
         case "scaling":
             return "by {by}, C={C} M={M} B={B} D={D}".format(**record)
+        case "short_limits":
+            return "{rows} rows, B={B}, {limit:g} s".format(**record)
         case "memory" | "source":
             return "{rows} rows, C={C} M={M} B={B} D={D}".format(**record)
         case "classes":
@@ -83,6 +87,9 @@ def _more(record: Record) -> str:
             return f"  {record['peak_memory_mib']} MiB"
         case "memory" | "source" | "busy":
             return f"  {record['seconds']:.1f} s"
+        case "short_limits":
+            worse = ", WORSE" if record["nll"] > record["frequencies"] else ""
+            return f"  class frequencies {record['frequencies']:.3f}{worse}; {record['seconds']:.2f} s"
         case "ranks":
             return f"  {record['gflop']} GFLOP and {record['message_mb']} MB of messages per rank"
         case "classes":

@@ -38,7 +38,7 @@ class Options(NamedTuple):
         rate: the rivals' learning rate of Adam.
         own_rate: cavity's learning rate of Adam; None for its default.
         lengthscale: where all competitors of `quality` start; None for cavity's choice from the data.
-        what: competitors of `quality` or fits of `busy` by name; empty for all.
+        what: competitors of `quality`, fits of `busy` or tables of `short_limits` by name; empty for all.
     """
 
     size: Size = Size()
@@ -52,7 +52,7 @@ class Options(NamedTuple):
     what: tuple[str, ...] = ()
 
     def selects(self, what: str) -> bool:
-        """Return whether to run this competitor."""
+        """Return whether to run this competitor or table."""
         return not self.what or what in self.what
 
 

@@ -164,6 +164,9 @@ class MadeUp:
     def shrink(self) -> None:
         """Steps stay as they are."""
 
+    def recover(self, steps: int) -> None:
+        """They have never become smaller."""
+
     def learning_rate(self) -> float:
         return 0.01
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,12 +26,22 @@ from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel
 from cavity.runtime.device import choose_device, without_autograd
 from cavity.runtime.distributed import current_workers
-from cavity.training import Record, Stop, Watch
+from cavity.runtime.warnings import CavityWarning
+from cavity.training import Event, Record, Stop, Watch, describe
+from cavity.training.history import NUMERICAL_EVENTS
 
 if TYPE_CHECKING:
     from cavity.report import Report
 
 Array = NDArray[np.float64]
+
+
+class _Moved(NamedTuple):
+    """A copy of q(u) on another device."""
+
+    source: Posterior
+    device: torch.device
+    posterior: Posterior
 
 
 def _can_learn_online(classifier: GPClassifier) -> bool:
@@ -71,12 +82,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             log Z_q on the training rows) or None.
         calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
             three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
-            in twenty, at least 500 (or one in five) and at most 5,000. "auto" calibrates unless q(u) is all there is
-            to learn; an int is a number of folds.
+            in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides. Where
+            the probabilities are still worse than class frequencies on these rows, they are mixed with them; after a
+            fit that `max_seconds` has cut short, unless they are better by more than two standard errors. "auto"
+            calibrates unless q(u) is all there is to learn; an int is a number of folds.
         class_weight: "balanced", or a dict from label to weight; multiplies `sample_weight`.
         batch_size: rows of a mini-batch; None for all rows at once; "auto" chooses by the number of rows.
         max_epochs: maximum number of passes over the rows; "auto" chooses by the number of rows.
-        max_seconds: maximum training time.
+        max_seconds: maximum training time, from the first step on, shared with the fits of calibration. Whatever it is,
+            a fit makes one pass over the rows at least, q(u) then converges for up to 50 sweeps where all rows are used
+            at once, and the result is calibrated.
         tol: training stops when log Z_q per row rises by less than this per epoch; if q(u) is all there is to learn,
             when a sweep changes it by less than this. "auto" is 1e-4, and 1e-10 if q(u) is all.
         optimizer: "adam" with a decaying rate; "lbfgs", for `updates="outer"` and GFITC; "paper", as the authors: their
@@ -87,6 +102,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
+        memory_limit: bytes that a fit may need by an estimate, for each process, such as 8e9; None for what is free on
+            the device, `math.inf` for no limit.
         dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
             falls back to float64 if rows lie too far out for it.
         checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues. Without `resume=True` it
@@ -155,6 +172,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         damping: float | None = None,
         updates: str = "inner",
         device: str = "auto",
+        memory_limit: float | None = None,
         dtype: str = "float64",
         checkpoint: Any = None,
         checkpoint_seconds: float = 60.0,
@@ -185,6 +203,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.damping = damping
         self.updates = updates
         self.device = device
+        self.memory_limit = memory_limit
         self.dtype = dtype
         self.checkpoint = checkpoint
         self.checkpoint_seconds = checkpoint_seconds
@@ -193,10 +212,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes with arrays in place of tensors, which skops and MLflow cannot store."""
+        """Return the attributes, without a copy of q(u) on a GPU; skops and MLflow store arrays, not tensors."""
         from cavity.files.state import to_plain
 
-        return {name: to_plain(value) for name, value in super().__getstate__().items()}
+        return {name: to_plain(value) for name, value in super().__getstate__().items() if name != "_moved"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         from cavity.files.state import from_plain
@@ -288,6 +307,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         Every row counts as new evidence, so pass each row once. The first call fixes the scaling of the inputs and the
         initial inducing points: it should hold a few hundred typical rows. After `fit`, learning continues from there.
+        Rows from which the model cannot compute finite numbers are left out: a warning and `history_` say how many.
 
         Args:
             X: features, (N, D).
@@ -312,14 +332,17 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         table = validate_training(self, X, y, sample_weight, settings.class_weight, known, is_refit=is_first)
         with without_autograd(choose_device(self.device)):
             online = OnlineFit.start(settings, table) if online is None else online
-            record = online.absorb(table.rows, self.device)
+            online, records, is_learned = online.absorb(table.rows, self.device)
             posterior = online.posterior(table.rows)
-        counts, n_iter = np.bincount(table.rows.y, minlength=len(table.classes)), 1
+        for record in records:
+            if record["event"] in (Event.ROWS_LEFT_OUT, *NUMERICAL_EVENTS):
+                warnings.warn(describe(record), CavityWarning, stacklevel=2)
+        counts, n_iter = np.bincount(table.rows.y[is_learned], minlength=len(table.classes)), 1
         history: list[Record] = []
         if not is_first:
             history, n_iter = self.history_, self.n_iter_ + 1
             counts = counts + self.training_["class_counts"]
-            posterior = replace(posterior, sharpness=self.sharpness_)
+            posterior = replace(posterior, sharpness=self.sharpness_, epsilon=self.posterior_.epsilon)
         n_features = table.rows.X.shape[1]
         fitted = FittedModel(
             classes=table.classes,
@@ -328,9 +351,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             scaler=online.scaler,
             posterior=posterior.to(torch.device("cpu")),
             method=online.method if is_first else self.method_,
-            history=[*history, {"epoch": n_iter, **record}],
+            history=[*history, *({"epoch": n_iter, **record} for record in records)],
             n_iter=n_iter,
-            log_marginal_likelihood=record["objective"],
+            log_marginal_likelihood=records[-1]["objective"],
             training={"rows": int(counts.sum()), "features": n_features, "class_counts": counts.tolist()},
             online=online,
         )
@@ -513,8 +536,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return torch.from_numpy(self._scaler.transform(rows))
 
     def _posterior_on_device(self) -> Posterior:
+        """Return q(u) on the device that predicts; a copy there is kept with its factors, for the next prediction."""
         device = choose_device(self.device)
-        return self.posterior_ if device.type == "cpu" else self.posterior_.to(device)
+        if device.type == "cpu":
+            return self.posterior_
+        moved = self.__dict__.get("_moved")
+        if moved is None or moved.source is not self.posterior_ or moved.device != device:
+            moved = self._moved = _Moved(self.posterior_, device, self.posterior_.to(device))
+        return moved.posterior
 
 
 def load(path: Any, device: str = "auto") -> GPClassifier:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
+from cavity.data import Arrays
 from cavity.datasets import make_waveform
 from tests.workers import run
 
@@ -83,3 +84,30 @@ def test_every_rank_has_the_same_model_to_the_last_bit(together, name):
     for other in others:
         for what, expected in first[name].items():
             assert np.array_equal(other[name][what], expected), what
+
+
+def cut_short():
+    """Fits without time on noise, half of whose rows are copies: in memory and from a source."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 2))[rng.integers(0, 300, 300)], rng.choice(2, 300, p=[0.9, 0.1])
+    found = []
+    for given in ((X, y), (Arrays(X, y, lanes=4), None)):
+        model = GPClassifier("sep", n_inducing=5, batch_size=40, max_seconds=1e-9, random_state=0, device="cpu")
+        model.fit(*given)
+        events = [str(record["event"]) for record in model.history_ if record["event"]]
+        found.append((model.predict_proba(X), model.sharpness_, events, np.asarray(model.posterior_.epsilon)))
+    return found
+
+
+def test_workers_agree_on_a_fit_that_is_cut_short(tmp_path):
+    """On the rows held out with all their copies, and on the weight of class frequencies."""
+    alone, ranks = cut_short(), run(cut_short, 2, tmp_path)
+    for found in ranks:
+        for (p, sharpness, events, epsilon), expected in zip(found, alone, strict=True):
+            assert events == expected[2]
+            assert "time_limit" in events
+            assert sharpness == pytest.approx(expected[1], rel=1e-6)
+            np.testing.assert_allclose(epsilon, expected[3], rtol=0, atol=1e-3)
+            np.testing.assert_allclose(p, expected[0], rtol=0, atol=1e-3)
+    for a, b in zip(*ranks, strict=True):
+        np.testing.assert_array_equal(a[0], b[0])

@@ -104,3 +104,28 @@ def test_training_on_a_gpu_that_is_asked_to_stop():
     assert clf.n_iter_ < 2
     assert np.isfinite(clf.predict_proba(X)).all()
     assert clf.report(X, y).findings.n_rows == len(y)
+
+
+def test_prediction_moves_and_factorizes_the_model_once(monkeypatch):
+    """Not for every block of rows, or every call."""
+    X, y = load_digits(return_X_y=True)
+    clf = GPClassifier(batch_size=200, max_epochs=2, n_inducing=30, random_state=0, device="cuda").fit(X, y)
+    expected, factorize, count = clf.predict_proba(X), torch.linalg.cholesky_ex, []
+    clf.posterior_ = clf.posterior_.to(torch.device("cpu"))
+    monkeypatch.setattr("torch.linalg.cholesky_ex", lambda A: count.append(A.device.type) or factorize(A))
+    for _ in range(3):
+        np.testing.assert_allclose(clf.predict_proba(Arrays(X, lanes=4)), expected, rtol=0, atol=1e-12)
+    clf.uncertainty(X[:10])
+    assert count == ["cuda"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"batch_size": 200}, {"method": "gfitc"}, {"learn_kernel": False,
+                         "learn_inducing": False}], ids=["all rows", "batches", "gfitc", "inference"])  # fmt: skip
+def test_a_fit_without_time(changes):
+    """CUDA starts before the clock does, and one pass over the rows is made whatever the limit."""
+    X, y = load_wine(return_X_y=True) if "batch_size" not in changes else load_digits(return_X_y=True)
+    clf = GPClassifier(max_seconds=1e-9, n_inducing=20, random_state=0, device="cuda", **changes).fit(X, y)
+    assert ("time_limit" in [record["event"] for record in clf.history_]) == (
+        "learn_kernel" not in changes
+    )  # converged
+    assert clf.score(X, y) > 0.6

@@ -2,11 +2,13 @@
 
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import NotFittedError
@@ -16,9 +18,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity.training.loop
+import cavity.training.online
 from cavity import GPClassifier, load
-from cavity.inference import METHODS
+from cavity.data import Arrays
+from cavity.gp.gaussian import Posterior
+from cavity.inference import METHODS, SEP
 from cavity.kernels import BY_NAME, RBF, Kernel
+from cavity.numerics.linalg import FactorizationError
+from cavity.runtime.warnings import CavityWarning
 
 EVERY = pytest.mark.parametrize("method", ["auto", *METHODS])
 BATCHED = ["auto", "ep", "sep", "vi"]
@@ -346,7 +353,109 @@ def test_a_fit_that_fails_leaves_the_classifier_as_it_was(X, y, changes):
     np.testing.assert_array_equal(classifier.predict_proba(X_IRIS), given)
 
 
+@pytest.mark.parametrize("where", ["evaluate", "finish"])
+def test_a_training_that_fails_leaves_names_and_classes_as_they_were(where, monkeypatch):
+    first, second = pd.DataFrame(X_IRIS, columns=list("abcd")), pd.DataFrame(X_IRIS[:, :2], columns=["x", "y"])
+    classifier = quick("sep").fit(first, Y_IRIS)
+    before, given = dict(vars(classifier)), classifier.predict_proba(first)
+
+    def broken(*args):
+        raise FactorizationError("made to fail")
+
+    monkeypatch.setattr(cavity.training.loop.Trainer, where, broken)
+    with pytest.raises(ValueError, match="made to fail"):
+        classifier.fit(second, Y_IRIS + 5)
+    assert vars(classifier).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(classifier).items())
+    assert classifier.feature_names_in_.tolist() == list("abcd")
+    assert classifier.n_features_in_ == 4
+    np.testing.assert_array_equal(classifier.predict_proba(first), given)
+
+
+def test_a_model_is_moved_to_another_device_once(monkeypatch):
+    """Not for every call, nor for every block of a source; a new fit moves again, and a pickle holds no copy."""
+    classifier, device, moves = quick("sep").fit(X_IRIS, Y_IRIS), torch.device("meta"), []
+    expected = classifier.predict_proba(X_IRIS)
+
+    def to(self, where):
+        if where == device:
+            moves.append(1)
+        return replace(self)
+
+    monkeypatch.setattr(Posterior, "to", to)
+    monkeypatch.setattr("cavity.classifier.choose_device", lambda name: device)
+    for rows in (X_IRIS, Arrays(X_IRIS, lanes=5), X_IRIS):
+        np.testing.assert_allclose(classifier.predict_proba(rows), expected, rtol=0, atol=1e-12)
+    classifier.latent(X_IRIS)
+    classifier.uncertainty(X_IRIS[:3])
+    assert len(moves) == 1
+    again = pickle.loads(pickle.dumps(classifier))
+    assert vars(again).keys() == vars(classifier).keys() - {"_moved"}
+    again.predict_proba(X_IRIS)
+    again.predict_proba(X_IRIS)
+    assert len(moves) == 2
+    again.partial_fit(X_IRIS[:5], Y_IRIS[:5]).predict_proba(X_IRIS)
+    assert len(moves) == 3
+
+
 # --- streams ---
+
+
+def interrupted(*args):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("way", ["features", "label", "NaN", "argument", "interrupted", "posterior"])
+def test_a_partial_fit_that_fails_leaves_the_classifier_as_it_was(way, monkeypatch):
+    """Also the state that the next call continues from."""
+    rows = np.tile(X_IRIS, (3, 1)), np.tile(Y_IRIS, 3)  # two batches
+    classifier, other = (quick("sep").partial_fit(X_IRIS, Y_IRIS, classes=[0, 1, 2]) for _ in range(2))
+    before, X, y = dict(vars(classifier)), *rows
+    absorb, calls = SEP.absorb, []
+
+    def once(self, *args):
+        calls.append(1)
+        return interrupted() if len(calls) == 2 else absorb(self, *args)
+
+    if way == "interrupted":
+        monkeypatch.setattr(SEP, "absorb", once)
+    if way == "posterior":
+        monkeypatch.setattr(cavity.training.online.OnlineTrainer, "posterior", interrupted)
+    if way == "argument":
+        classifier.set_params(max_epochs=0)
+    bad = {"features": (X[:, :2], y), "label": (X, y + 1), "NaN": (X * np.nan, y)}
+    with pytest.raises((ValueError, KeyboardInterrupt)):
+        classifier.partial_fit(*bad.get(way, rows))
+    monkeypatch.undo()
+    classifier.set_params(max_epochs=before["max_epochs"])
+    assert vars(classifier).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(classifier).items())
+    for model in (classifier, other):
+        model.partial_fit(*rows)
+    np.testing.assert_array_equal(classifier.predict_proba(X), other.predict_proba(X))
+    assert classifier.history_ == other.history_
+
+
+def test_rows_that_a_partial_fit_leaves_out_do_not_count(monkeypatch):
+    """A warning and the history say how many, and why."""
+    X, y = np.repeat(X_IRIS, 3, axis=0), np.repeat(Y_IRIS, 3)  # 450 sorted rows: two batches of 225
+    classifier = quick("sep").partial_fit(X_IRIS, Y_IRIS, classes=[0, 1, 2])
+    absorb, calls = SEP.absorb, []
+
+    def second_fails(self, *args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise FactorizationError("made to fail")
+        return absorb(self, *args)
+
+    monkeypatch.setattr(SEP, "absorb", second_fails)
+    with pytest.warns(CavityWarning, match="225 rows not learned from: made to fail"):
+        classifier.partial_fit(X, y)
+    last = classifier.history_[-1]
+    assert (last["event"], last["rows"], last["reason"]) == ("rows_left_out", 225, "made to fail")
+    assert classifier.training_["rows"] == 150 + 225
+    assert classifier.training_["class_counts"] == [50 + 150, 50 + 75, 50]
+    assert classifier._online._trainer.weight_seen == 150 + 225
 
 
 STREAMS = pytest.mark.parametrize("method", ["sep", "auto"])

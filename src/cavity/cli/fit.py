@@ -99,6 +99,10 @@ class Count(click.ParamType):
 )  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
 @click.option(
+    "--memory-limit", type=POSITIVE, metavar="BYTES",
+    help="Memory that training may need by an estimate, such as 8e9; inf turns the check off.  [default: what is free]",
+)  # fmt: skip
+@click.option(
     "--checkpoint", type=FILE, metavar="FOLDER", help="Folder for checkpoints; without --resume, it must have none."
 )
 @click.option("--resume", is_flag=True, help="Resume from the last checkpoint, if there is one.")

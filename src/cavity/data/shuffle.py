@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,14 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import encode
-from cavity.data.source import BUFFER_ROWS, Array, Block, Source, labels_of
+from cavity.data.source import BUFFER_ROWS, Array, Block, Source, labels_of, row_hashes
 
 T = TypeVar("T")
-Skip = Mapping[int, NDArray[np.int64]]  # for each lane, the sorted numbers of the rows left out
 
 PORTION = 4_096  # rows exchanged at a time, at most
 PORTIONS = 4  # in a buffer, at least: fewer would hardly mix
 END: Any = object()
+
+
+class Skip(NamedTuple):
+    """Rows to leave out: all with these hashes, so that no copy of such a row stays.
+
+    Attributes:
+        hashes: of the rows, sorted.
+        lane_rows: number of these rows in each lane.
+        class_counts: number of these rows in each class.
+    """
+
+    hashes: NDArray[np.uint64]
+    lane_rows: NDArray[np.int64]
+    class_counts: NDArray[np.int64]
 
 
 class LaneRows(NamedTuple):
@@ -35,12 +48,11 @@ class LaneRows(NamedTuple):
         """Split into parts of at most `size` rows."""
         return (self.take(slice(start, start + size)) for start in range(0, len(self.row), size))
 
-    def without(self, skip: NDArray[np.int64] | None) -> LaneRows:
-        """Leave out the rows with these numbers, which are sorted."""
-        if skip is None or not len(skip):
+    def without(self, skip: Skip | None) -> LaneRows:
+        """Leave out these rows."""
+        if skip is None or not len(skip.hashes):
             return self
-        place = np.searchsorted(skip, self.row).clip(max=len(skip) - 1)
-        return self.take(skip[place] != self.row)
+        return self.take(find_hashes(self.X, skip.hashes) < 0)
 
 
 class LaneBatch(NamedTuple):
@@ -51,6 +63,15 @@ class LaneBatch(NamedTuple):
     lane: NDArray[np.int64]  # (n,)
     row: NDArray[np.int64]  # numbers of the rows in their lanes, (n,)
     total: int  # rows of the step in all lanes, including those of other workers
+
+
+def find_hashes(X: Array, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the index of each row's hash in the sorted `hashes`; -1 if it is not one of them."""
+    if not len(hashes):
+        return np.full(len(X), -1)
+    found = row_hashes(X)
+    place = np.searchsorted(hashes, found).clip(max=len(hashes) - 1)
+    return np.where(hashes[place] == found, place, -1)
 
 
 def encoded(block: Block, classes: NDArray[Any]) -> LaneRows:
@@ -106,7 +127,7 @@ def batches(
         raise ValueError(f"`first` must be between 0 and {steps}, the steps of an epoch, got {first}.")
     capacity = buffer_rows // source.lanes
     streams = {
-        lane: _shuffled_lane(source, classes, lane, kept[lane], [seed, epoch, lane], (skip or {}).get(lane), capacity)
+        lane: _shuffled_lane(source, classes, lane, kept[lane], [seed, epoch, lane], skip, capacity)
         for lane in (range(source.lanes) if lanes is None else lanes)
     }
     rest, before = dict[int, LaneRows](), taken(kept, steps, 0)
@@ -143,17 +164,17 @@ def in_order(
     for lane in range(source.lanes) if lanes is None else lanes:
         for block in source.blocks(lane):
             for part in encoded(block, classes).parts(size):
-                X, y, row = part.without((skip or {}).get(lane))
+                X, y, row = part.without(skip)
                 if len(row):
                     yield LaneBatch(X, y, np.full(len(row), lane), row, len(row))
 
 
 def _rows_kept(lane_rows: Sequence[int], skip: Skip | None) -> list[int]:
-    return [n - len((skip or {}).get(lane, ())) for lane, n in enumerate(lane_rows)]
+    return list(lane_rows) if skip is None else [n - int(k) for n, k in zip(lane_rows, skip.lane_rows, strict=True)]
 
 
 def _shuffled_lane(
-    source: Source, classes: NDArray[Any], lane: int, n_rows: int, seed: Sequence[int], skip: Any, capacity: int
+    source: Source, classes: NDArray[Any], lane: int, n_rows: int, seed: Sequence[int], skip: Skip | None, capacity: int
 ) -> Iterator[LaneRows]:
     """Yield the rows of a lane in random order; raise ValueError unless there are `n_rows`."""
     rng = np.random.default_rng(seed)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.labels import LabelCounts, concat_labels, distinct, find_labels, plain
-from cavity.data.source import Array, Block, Source, labels_of
+from cavity.data.labels import LabelCounts, concat_labels, distinct, encode, find_labels, plain
+from cavity.data.shuffle import Skip, find_hashes
+from cavity.data.source import Array, Block, Source, labels_of, row_hashes
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 DIGITS = 6  # of the means in a fingerprint
@@ -111,6 +112,29 @@ def survey(
     }
     return Survey(source.n_features, source.feature_names, lane_rows, all_counts.classes, all_counts.counts, mean, sd,
                   whole.lowest, whole.highest, sample, fingerprint)  # fmt: skip
+
+
+def find_copies(source: Source, known: Survey, count: int, most: int, workers: Workers = SINGLE_PROCESS) -> Skip:
+    """Read a source once to find all copies of the first `count` rows of the sample, whatever their labels.
+
+    A row is not taken if there would be more than `most` with its copies, or if a class would have no row left.
+    """
+    hashes, first = np.unique(row_hashes(known.sample.X[:count]), return_index=True)
+    by_lane = np.zeros((len(hashes), source.lanes), dtype=np.int64)
+    by_class = np.zeros((len(hashes), len(known.classes)), dtype=np.int64)
+    blocks = ((lane, block) for lane in own_lanes(source.lanes, workers) for block in source.blocks(lane))
+    for lane, block in workers.keepalive(blocks):
+        place = find_hashes(block.X, hashes)
+        is_copy = place >= 0
+        by_lane[:, lane] += np.bincount(place[is_copy], minlength=len(hashes))
+        np.add.at(by_class, (place[is_copy], encode(labels_of(block), known.classes, block.where)[is_copy]), 1)
+    by_lane, by_class = (np.sum(part, axis=0) for part in zip(*workers.gather((by_lane, by_class)), strict=True))
+    left, is_taken = known.class_counts, np.zeros(len(hashes), dtype=bool)
+    for i in np.argsort(first):  # in the order of the sample
+        own, n_copies = by_class[i] > 0, int(by_class[i].sum())
+        if n_copies <= most and (left[own] > by_class[i][own]).all():
+            is_taken[i], most, left = True, most - n_copies, left - by_class[i]
+    return Skip(hashes[is_taken], by_lane[is_taken].sum(0), by_class[is_taken].sum(0))
 
 
 def own_lanes(n_lanes: int, workers: Workers) -> range:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cavity.data import shuffle
-from cavity.data.shuffle import LaneBatch, prefetch
+from cavity.data.shuffle import LaneBatch, Skip, prefetch
 from cavity.data.source import Array, Source
 from cavity.data.surveys import Survey, own_lanes
 from cavity.inference import Batch
@@ -159,7 +159,7 @@ class StreamData:
         survey: of all of them.
         transform: scales the inputs.
         class_weight: weight of a row of each class, (C,).
-        skip: rows of each lane that are not trained on, sorted; they begin the sample of the survey.
+        skip: rows that are not trained on.
         device: of the batches.
         dtype: of the inputs.
         workers: the distributed workers, which share the lanes.
@@ -169,7 +169,7 @@ class StreamData:
     survey: Survey
     transform: Callable[[Array], Array]
     class_weight: NDArray[np.float64]
-    skip: dict[int, NDArray[np.int64]]
+    skip: Skip | None
     device: torch.device
     dtype: torch.dtype = torch.float64
     workers: Workers = field(default=SINGLE_PROCESS)
@@ -184,8 +184,7 @@ class StreamData:
 
     @cached_property
     def own_weight(self) -> Float[Tensor, "C"]:
-        skipped = self.survey.sample.y[: sum(map(len, self.skip.values()))]
-        counts = self.survey.class_counts - np.bincount(skipped, minlength=self.n_classes)
+        counts = self.survey.class_counts - (0 if self.skip is None else self.skip.class_counts)
         return torch.from_numpy(counts * self.class_weight).to(self.device)
 
     @property
@@ -203,14 +202,14 @@ class StreamData:
             self.source, self.survey.classes, self.survey.lane_rows, size, seed, epoch,
             first=first, lanes=self._lanes, skip=self.skip,
         )  # fmt: skip
-        n_rows = self.survey.n_rows - sum(map(len, self.skip.values()))
+        n_rows = self.survey.n_rows - (0 if self.skip is None else int(self.skip.lane_rows.sum()))
         return prefetch(self._batch(batch, n_rows / max(batch.total, 1)) for batch in batches)
 
     def batch(self, draw: Batch) -> Batch:
         return draw
 
     def in_order(self, size: int | None) -> Iterator[Batch]:
-        n_rows = len(self) - sum(len(self.skip.get(lane, ())) for lane in self._lanes)
+        n_rows = len(self) - (0 if self.skip is None else int(self.skip.lane_rows[list(self._lanes)].sum()))
         size = size or len(self)
         batches = shuffle.in_order(self.source, self.survey.classes, size, lanes=self._lanes, skip=self.skip)
         return (self._batch(batch, n_rows / batch.total) for batch in prefetch(batches))

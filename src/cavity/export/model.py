@@ -97,6 +97,8 @@ def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
     blocks = (n_rows + (max_rows - 1)) / max_rows
     size = (n_rows + blocks - 1) / blocks.maximum(1)
     prior, q, epsilon = posterior.prior, posterior.whitened, posterior.epsilon
+    each = _array(epsilon)[:, None] if isinstance(epsilon, Tensor) else epsilon / prior.n_classes  # part of a class
+    others = 1.0 - float(epsilon.sum() if isinstance(epsilon, Tensor) else epsilon)
 
     def block(i: Value) -> Value:  # follows `Posterior.marginals`
         rows = X.take((graph.arange(size) + i * size).minimum(n_rows - 1))
@@ -108,7 +110,7 @@ def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
         mean = (posterior.sharpness * _array(q.m))[:, None, :] @ W
         mean, var = mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
         p = largest_probabilities(mean, var, prior.n_classes)
-        p = p * (1.0 - epsilon) + epsilon / prior.n_classes if epsilon else p
+        p = p * others + each if others < 1.0 else p
         return (p + (rows * 0.0).sum(1)).T  # NaN where a row is not finite
 
     return graph.loop(blocks, block).reshape(-1, prior.n_classes).slice(0, n_rows, 0)

@@ -33,7 +33,7 @@ from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 2  # 1, of cavity 0.1, has no residual
+FORMAT = 2  # 1, of cavity 0.1, has no residual and no epsilon for each class
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 RESIDUAL = "residual."  # precedes the names of its tensors
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
@@ -128,7 +128,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     factor = q.whitened.R_inverse
     by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
     record = {
-        "format": FORMAT,
+        "format": FORMAT if isinstance(q.epsilon, torch.Tensor) else 1,
         "cavity": __version__,
         "classes": encode_labels(model.classes),
         "n_features": int(model.n_features),
@@ -138,7 +138,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "precision": str(q.prior.dtype).removeprefix("torch."),
         "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
         "sharpness": float(q.sharpness),
-        "epsilon": float(q.epsilon),
+        "epsilon": 0.0 if isinstance(q.epsilon, torch.Tensor) else float(q.epsilon),
         "scaler": type(scaler).__name__.lower(),
         "n_iter": int(model.n_iter),
         "params": encode(model.params, "params", tensors),
@@ -149,6 +149,8 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     tensors["R_inverse"] = factor.mT if by_columns else factor
     if q.residual is not None:
         tensors |= {RESIDUAL + name: value for name, value in q.residual._asdict().items()}
+    if isinstance(q.epsilon, torch.Tensor):
+        tensors["epsilon"] = q.epsilon
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Quantile):
@@ -209,6 +211,7 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
     if any(name.startswith(RESIDUAL) for name in tensors):
         axes |= {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
+    axes |= {"epsilon": "C"} if "epsilon" in tensors else {}
     axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
     for name, letters in axes.items():
@@ -251,6 +254,9 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     for x in factor:  # lower triangular, or upper triangular in the VI of the paper
         if (bool(x.triu(1).any()) and bool(x.tril(-1).any())) or not bool((x.diagonal() > 0).all()):
             raise ValueError("R_inverse must be triangular with a positive diagonal")
+    epsilon = tensors.get("epsilon", found["epsilon"])
+    if isinstance(epsilon, torch.Tensor) and not (bool((epsilon >= 0).all()) and float(epsilon.sum()) < 1.0):
+        raise ValueError("epsilon must be at or above 0 and sum to less than 1")
     prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), getattr(torch, found["precision"]))
     whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
     residual = None
@@ -258,7 +264,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
         residual = Residual(*(tensors[RESIDUAL + name] for name in Residual._fields))
         if not residual.is_valid():
             raise ValueError("residual.variance must increase, and residual.share lie between 0 and 1")
-    found["posterior"] = Posterior(prior, whitened, found["epsilon"], found["sharpness"], residual)
+    found["posterior"] = Posterior(prior, whitened, epsilon, found["sharpness"], residual)
     found["scaler"] = _unpack_scaler(found["scaler"], tensors)
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 

@@ -1,13 +1,16 @@
 """Calibration: the sharpness of the probabilities, one number that is set on held-out rows.
 
 q(u) may be under- or overconfident as a whole. Multiplying every latent mean by one number, the sharpness, corrects
-that and keeps the order of the classes in most rows. The best sharpness maximizes the likelihood of held-out rows.
+that and keeps the order of the classes in most rows. The best sharpness maximizes the likelihood of held-out rows. If
+the probabilities are still worse there than class frequencies, they are mixed with them. After a training that was cut
+short, hyper-parameters are hardly learned: then they are mixed unless they are better by more than chance.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,29 +26,59 @@ from cavity.gp.probabilities import log_p_of, moments
 
 LOG_SD = 0.7  # of a normal prior on the log sharpness: few rows should not say much
 LOG_BOUND = 2.0
+LARGEST_SHRINKAGE = 1.0 - 1e-6  # so that the logarithm of the rest is finite
 BLOCK_ELEMENTS = 2**20  # rows times classes
 Indices = NDArray[np.int64]
 
 
 class HeldOut(NamedTuple):
-    """The predictions of a model for held-out rows: moments of f, labels, weights, and the likelihood's ε."""
+    """The predictions of a model for held-out rows.
+
+    Attributes:
+        mean, var: moments of f.
+        y, weight: labels and weights of the rows.
+        epsilon: of the likelihood.
+        frequencies: of the classes in the rows that the model has learned from.
+    """
 
     mean: Float[Tensor, "C N"]
     var: Float[Tensor, "C N"]
     y: Int[Tensor, "N"]
     weight: Float[Tensor, "N"]
     epsilon: float
+    frequencies: Float[Tensor, "C"]
 
 
-def folds(y: Indices, count: int, seed: int) -> Iterator[tuple[Indices, Indices]]:
+class Calibration(NamedTuple):
+    """The sharpness, and the weight of class frequencies in the probabilities."""
+
+    sharpness: float = 1.0
+    shrinkage: float = 0.0
+
+    def apply(self, posterior: Posterior, class_weight: NDArray[np.float64]) -> Posterior:
+        """Return the posterior with calibrated probabilities, given the weight of each class's rows."""
+        posterior = replace(posterior, sharpness=self.sharpness)
+        if not self.shrinkage:
+            return posterior
+        frequencies = posterior.whitened.m.new_tensor(class_weight / class_weight.sum())
+        return replace(posterior, epsilon=_mixed(float(posterior.epsilon), frequencies, self.shrinkage))
+
+
+def folds(
+    y: Indices, count: int, seed: int, group: NDArray[np.uint64] | None = None
+) -> Iterator[tuple[Indices, Indices]]:
     """Yield training and held-out indices, `count` times; every class is spread evenly over the folds.
 
-    A class that would have no training row left is not held out. Folds that hold out no row are skipped.
+    Rows of the same `group`, such as copies of a row, are in the same fold. A class that would have no training row
+    left is not held out. Folds that hold out no row are skipped.
     """
     order = np.random.default_rng(seed).permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
-    fold = np.empty(len(y), dtype=np.int64)
-    fold[order] = np.arange(len(y)) % count
+    in_order = order if group is None else group[order]
+    _, first, member = np.unique(in_order, return_index=True, return_inverse=True)
+    of_group, fold = np.empty(len(first), dtype=np.int64), np.empty(len(y), dtype=np.int64)
+    of_group[np.argsort(first)] = np.arange(len(first)) % count
+    fold[order] = of_group[member]
     for i in range(count):
         is_held = fold == i
         hold = np.flatnonzero(is_held & np.isin(y, y[~is_held]))
@@ -53,10 +86,38 @@ def folds(y: Indices, count: int, seed: int) -> Iterator[tuple[Indices, Indices]
             yield np.flatnonzero(~is_held), hold
 
 
-def predict_held_out(posterior: Posterior, scaler: Scaler, rows: TrainingRows) -> HeldOut:
-    """Predict rows that the model has not learned from."""
+def predict_held_out(
+    posterior: Posterior, scaler: Scaler, rows: TrainingRows, class_weight: NDArray[np.float64]
+) -> HeldOut:
+    """Predict rows that the model has not learned from; `class_weight` is that of each class's training rows."""
     mean, var = (part.cpu() for part in moments(posterior, torch.from_numpy(scaler.transform(rows.X))))
-    return HeldOut(mean, var, torch.from_numpy(rows.y), torch.from_numpy(rows.weight), posterior.epsilon)
+    frequencies = torch.from_numpy(class_weight / class_weight.sum())
+    y, weight = torch.from_numpy(rows.y), torch.from_numpy(rows.weight)
+    return HeldOut(mean, var, y, weight, float(posterior.epsilon), frequencies)
+
+
+def calibrate(parts: Sequence[HeldOut], z: float = 0.0) -> Calibration:
+    """Return the best sharpness, and a shrinkage where class frequencies explain the held-out labels better.
+
+    The loss of the probabilities beyond that of class frequencies is known up to a standard error. The shrinkage is 0
+    if the loss plus `z` standard errors is not positive, and otherwise minimizes this bound, which is 0 at a shrinkage
+    of 1. So with `z` > 0 the model has to prove that it is better.
+    """
+    from scipy.optimize import minimize_scalar
+
+    sharpness = best_sharpness(parts)
+
+    def bound(shrinkage: float) -> float:
+        excess = torch.cat([_losses(part, sharpness, shrinkage) - _losses_of_frequencies(part) for part in parts])
+        weight = torch.cat([part.weight for part in parts])
+        deviation = excess - weight * (excess.sum() / weight.sum())  # the copies of a row have one error together
+        return float(excess.sum() + z * deviation.square().sum().sqrt())
+
+    if not parts or bound(0.0) <= 0.0:
+        return Calibration(sharpness)
+    options = {"xatol": 1e-4}
+    found = float(minimize_scalar(bound, bounds=(0.0, LARGEST_SHRINKAGE), method="bounded", options=options).x)
+    return Calibration(sharpness, min(found, LARGEST_SHRINKAGE, key=bound))
 
 
 def best_sharpness(parts: Sequence[HeldOut]) -> float:
@@ -64,18 +125,28 @@ def best_sharpness(parts: Sequence[HeldOut]) -> float:
     from scipy.optimize import minimize_scalar
 
     def loss(log_sharpness: float) -> float:
-        nll = sum(_nll(part, math.exp(log_sharpness)) for part in parts)
+        nll = sum(float(_losses(part, math.exp(log_sharpness)).sum()) for part in parts)
         return nll + 0.5 * (log_sharpness / LOG_SD) ** 2
 
     found = minimize_scalar(loss, bounds=(-LOG_BOUND, LOG_BOUND), method="bounded", options={"xatol": 1e-3})
     return math.exp(float(found.x)) if found.fun < loss(0.0) else 1.0
 
 
-def _nll(part: HeldOut, sharpness: float) -> float:
-    """Return the negative log-likelihood, in blocks of rows: with many classes the quadrature takes much memory."""
-    size, total = max(1, BLOCK_ELEMENTS // len(part.mean)), 0.0
+def _mixed(epsilon: float, frequencies: Tensor, weight: float) -> Tensor:
+    """Return the part of each class that does not depend on the row, after mixing with class frequencies."""
+    return (1.0 - weight) * epsilon / len(frequencies) + weight * frequencies
+
+
+def _losses_of_frequencies(part: HeldOut) -> Float[Tensor, "N"]:
+    return -part.weight * torch.log(part.frequencies)[part.y]
+
+
+def _losses(part: HeldOut, sharpness: float, shrinkage: float = 0.0) -> Float[Tensor, "N"]:
+    """Return the negative log-likelihood of each row, by blocks: with many classes the quadrature takes much memory."""
+    epsilon = _mixed(part.epsilon, part.frequencies, shrinkage) if shrinkage else part.epsilon
+    size, found = max(1, BLOCK_ELEMENTS // len(part.mean)), torch.empty_like(part.weight)
     for first in range(0, len(part.y), size):
         rows = slice(first, first + size)
-        log_p = log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], part.epsilon)
-        total -= float((part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]).sum())
-    return total
+        log_p = log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], epsilon)
+        found[rows] = -part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
-from cavity.data.source import Source
+from cavity.data.shuffle import find_hashes
+from cavity.data.source import Source, row_hashes
+from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
-from cavity.fitting.calibration import best_sharpness, folds, predict_held_out
+from cavity.fitting.calibration import Calibration, HeldOut, calibrate, folds, predict_held_out
 from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
 from cavity.fitting.rows import (
     TrainingRows,
@@ -33,13 +36,13 @@ from cavity.fitting.rows import (
     merge_equal_rows,
     weights_by_class,
 )
-from cavity.fitting.settings import LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
+from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior
 from cavity.gp.residual import SAMPLE_ROWS, Residual, measure_residual
 from cavity.inference import METHODS
 from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
-from cavity.numerics.linalg import FactorizationError
+from cavity.numerics.linalg import FactorizationError, JitterLog
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
@@ -53,7 +56,7 @@ from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import PASS_COST, Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
-from cavity.training.plan import Trained, TrainingError
+from cavity.training.plan import FINAL_SWEEPS, Trained, TrainingError
 
 Array = NDArray[np.float64]
 
@@ -64,7 +67,8 @@ MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for cali
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
 RESIDUAL_ROWS = 32  # of a call of `partial_fit`, at least, to measure the residual of f
-FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "distributed", "verbose")  # by a resumed fit
+CAUTION = 2.0  # standard errors by which a model that was cut short must be better than class frequencies
+FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "distributed", "memory_limit", "verbose")  # by a resumed fit
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class DataDescription(NamedTuple):
     Attributes:
         classes: labels, sorted.
         class_counts: rows of each class.
+        class_weight: total weight of the rows of each class.
         n_features: D.
         feature_names: of frames and files.
         fingerprint: identifies the data, for JSON.
@@ -102,6 +107,7 @@ class DataDescription(NamedTuple):
 
     classes: NDArray[Any]
     class_counts: NDArray[np.int64]
+    class_weight: Array
     n_features: int
     feature_names: NDArray[Any] | None
     fingerprint: dict[str, Any]
@@ -159,13 +165,15 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     rows = merge_equal_rows(table.rows)
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
+    weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     constant = _constant_features(rows.X.min(0) == rows.X.max(0), table.feature_names, options)
-    data = DataDescription(table.classes, counts, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant)
+    description = counts, weight, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant
+    data = DataDescription(table.classes, *description)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, sharpness = fit.on_rows(rows)
-    return fit.result(trained, sharpness)
+        trained, calibration = fit.on_rows(rows)
+    return fit.result(trained, calibration)
 
 
 def fit_source(source: Source, known: Survey | None, options: FitOptions) -> FittedModel:
@@ -180,9 +188,13 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
         known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
+    class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
+    weight = known.class_counts * class_weight
     plan = plan_fit(settings, known.n_rows, seed)
     constant = "" if plan.is_full_batch else _constant_features(known.lowest == known.highest, names, options)
-    data = DataDescription(known.classes, known.class_counts, known.n_features, names, known.fingerprint, constant)
+    data = DataDescription(
+        known.classes, known.class_counts, weight, known.n_features, names, known.fingerprint, constant
+    )
     _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
     if plan.is_full_batch:
         X, y = read_all(source)
@@ -195,11 +207,10 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
             f"{what} needs several fits on all rows in memory, which a source in mini-batches does not allow; use "
             "scaling='standard' or 'quantile', and calibrate='auto'"
         )
-    class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
     with _resources(plan, data, workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, sharpness = fit.on_source(source, known, class_weight)
-    return fit.result(trained, sharpness)
+        trained, calibration = fit.on_source(source, known, class_weight)
+    return fit.result(trained, calibration)
 
 
 def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | None, options: FitOptions) -> str:
@@ -217,13 +228,14 @@ def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | Non
 def _check_memory(
     plan: FitPlan, data: DataDescription, workers: Workers, resident_rows: int, held_bytes: int = 0
 ) -> None:
-    """Raise ValueError if the fit exceeds the memory, of which it holds `held_bytes` already."""
+    """Raise ValueError if the fit exceeds `memory_limit`, or the free memory plus the `held_bytes` it holds already."""
     s, n_rows = plan.settings, -(-plan.n_rows // workers.size)
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
     size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
     free = available_bytes(choose_device(s.device))
-    check_memory(size, free and free // workers.local_size + held_bytes)
+    free = free and free // workers.local_size + held_bytes
+    check_memory(size, *((free,) if s.memory_limit is None else (s.memory_limit, "memory_limit allows only")))
 
 
 @contextmanager
@@ -258,6 +270,10 @@ class TrainedModel(NamedTuple):
     trained: Trained
     own_weight: Array
 
+    def predict(self, held_out: TrainingRows) -> HeldOut:
+        """Predict rows that the model has not learned from."""
+        return predict_held_out(self.trained.posterior, self.scaler, held_out, self.own_weight)
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -277,29 +293,28 @@ class Fit:
     report: Progress | None = None
     is_trial: bool = False
 
-    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, float]:
-        """Train on rows in memory; return the model and its sharpness."""
+    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+        """Train on rows in memory; return the model and its calibration."""
         scaling = self.plan.settings.scaling
         scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
         rows, held_out = self._hold_out(rows)
         model = self._train_rows(rows, scaling, "fit")
         if self.plan.folds:
             return model, self._cross_fit(rows, scaling, model.trained)
-        return model, best_sharpness(
-            [predict_held_out(model.trained.posterior, model.scaler, held_out)] if held_out else []
-        )
+        return model, self._calibrate(model.trained, [model.predict(held_out)] if held_out else [])
 
-    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, float]:
+    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibration]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
         n_held, drawn, scaling = self._n_held_out, known.sample, self.plan.settings.scaling
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
-        held_out, sample = sample.take(np.arange(n_held)), sample.take(np.arange(n_held, len(sample.y)))
+        most = max(n_held, known.n_rows // HELD_OUT_FRACTION)
+        skip = find_copies(source, known, n_held, most, self.options.workers) if n_held else None
+        is_held = np.zeros(len(sample.y), dtype=bool) if skip is None else find_hashes(sample.X, skip.hashes) >= 0
+        held_out, sample = sample.take(np.flatnonzero(is_held)[:n_held]), sample.take(np.flatnonzero(~is_held))
         if scaling == "quantile":
             scaler = fit_scaler("quantile", sample.X, sample.weight)
         else:
             scaler = standard_scaler(scaling, known.mean, known.sd, known.size)
-        lane, row = drawn.lane[:n_held], drawn.row[:n_held]
-        skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
 
         def stream(dtype: torch.dtype) -> StreamData:
             return StreamData(
@@ -307,7 +322,7 @@ class Fit:
             )
 
         model = self._train(stream, sample, scaler, "fit")
-        return model, best_sharpness([predict_held_out(model.trained.posterior, scaler, held_out)] if n_held else [])
+        return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
     def initialize(self, rows: TrainingRows, scaler: Scaler) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
@@ -332,7 +347,7 @@ class Fit:
         broadcast = self.options.workers.broadcast
         return replace(model, values={name: broadcast(value) for name, value in model.values.items()})
 
-    def result(self, fitted: TrainedModel, sharpness: float) -> FittedModel:
+    def result(self, fitted: TrainedModel, calibration: Calibration) -> FittedModel:
         """Gather what the classifier publishes, and warn of what makes log Z or the predictions less exact."""
         trained, online = fitted.trained, None
         last = {r["event"]: r for r in trained.history.records if r["event"] in NUMERICAL_EVENTS}
@@ -343,7 +358,8 @@ class Fit:
             residual = trained.posterior.to(torch.device("cpu")).residual
             start = fitted.model, trained.theta, state, fitted.own_weight
             online = OnlineFit(self.plan, fitted.scaler, *start, residual)
-        found = self._fitted(fitted.scaler, replace(trained.posterior, sharpness=sharpness), trained.history.records)
+        posterior = calibration.apply(trained.posterior, self.data.class_weight)
+        found = self._fitted(fitted.scaler, posterior, trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
 
     def _fitted(self, scaler: Scaler, posterior: Posterior, history: list[Record]) -> FittedModel:
@@ -450,17 +466,25 @@ class Fit:
 
     def _hold_out(self, rows: TrainingRows) -> tuple[TrainingRows, TrainingRows | None]:
         """Split the rows into those to learn from and those held out for calibration, if any."""
-        if not self._n_held_out:
+        if not (count := self._n_held_out):
             return rows, None
-        parts = folds(rows.y, -(-len(rows.y) // self._n_held_out), self.plan.training.seed)
-        learn, hold = next(parts, (None, None))  # none where each row is the only one of its class
+        parts = folds(rows.y, -(-len(rows.y) // count), self.plan.training.seed, row_hashes(rows.X))
+        small = (part for part in parts if len(part[1]) <= 2 * count)  # without a row of too many copies
+        learn, hold = next(small, (None, None))  # none where each row is the only one of its class
         return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
 
-    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> float:
-        """Return the sharpness found by fits that leave out a fold each; 1 if rows are too few or such a fit fails."""
+    def _calibrate(self, trained: Trained, parts: list[HeldOut]) -> Calibration:
+        """Calibrate by held-out rows, the same on all workers."""
+        found = self.options.workers.broadcast(calibrate(parts, CAUTION if _is_cut(trained) else 0.0))
+        if found.shrinkage:
+            trained.history.note(Event.SHRUNK, weight=found.shrinkage)
+        return found
+
+    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> Calibration:
+        """Calibrate by fits that leave out a fold each; not at all if rows are too few or such a fit fails."""
         count = self.plan.folds
         if len(rows.y) < 2 * count or self._is_stopped(trained):
-            return 1.0
+            return Calibration()
         if self.report is not None:
             self.report(
                 {
@@ -470,17 +494,22 @@ class Fit:
                     "folds": count,
                 }
             )
-        parts = []
-        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed)):
+        fit, parts = self, []
+        if _is_cut(trained):
+            # as many epochs and sweeps: folds that have learned more or less than the model say nothing about it
+            training = replace(self.plan.training, max_epochs=trained.epochs, min_epochs=trained.epochs)
+            training = replace(training, final_sweeps=min(training.final_sweeps, max(1, FINAL_SWEEPS - trained.epochs)))
+            fit = replace(self, plan=replace(self.plan, training=training))
+        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed, row_hashes(rows.X))):
             try:
-                model = self._train_rows(rows.take(learn), scaling, f"fold-{i}")
+                model = fit._train_rows(rows.take(learn), scaling, f"fold-{i}")
             except TrainingError as error:
                 trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
-                return 1.0
+                return Calibration()
             if self._is_stopped(trained):
-                return 1.0
-            parts.append(predict_held_out(model.trained.posterior, model.scaler, rows.take(hold)))
-        return best_sharpness(parts)
+                return Calibration()
+            parts.append(model.predict(rows.take(hold)))
+        return self._calibrate(trained, parts)
 
     def _is_stopped(self, trained: Trained) -> bool:
         """Whether the user stopped the fit during calibration, on any worker."""
@@ -504,6 +533,11 @@ class Fit:
                 f"inducing_points must be finite numbers of shape (M, {D}) or ({C}, M, {D}), got shape {Z.shape}"
             )
         return scaler.transform(Z.reshape(-1, D)).reshape(Z.shape)
+
+
+def _is_cut(trained: Trained) -> bool:
+    """Whether `max_seconds` has cut training short."""
+    return any(record["event"] == Event.TIME_LIMIT for record in trained.history.records)
 
 
 class OnlineFit:
@@ -543,19 +577,23 @@ class OnlineFit:
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
         plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
-        data = DataDescription(table.classes, none.astype(np.int64), rows.X.shape[1], table.feature_names, {})
+        data = DataDescription(table.classes, none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {})
         scaler = fit_scaler("standard" if settings.scaling == "auto" else settings.scaling, rows.X, rows.weight)
         model = Fit(plan, data, FitOptions(settings, seed)).initialize(rows, scaler)
         theta = model.start()
         state = METHODS["sep"]().init(model.prior(theta), torch.from_numpy(none).to(theta.device), 0)
         return cls(plan, scaler, model, theta, state, none)
 
-    def absorb(self, rows: TrainingRows, device: str) -> Record:
-        """Learn from new rows; return the record of it."""
-        dtype = self._trainer.model.dtype
-        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), dtype)
-        with spin_when_idle():
-            return self._trainer.absorb(data, ONLINE_BATCH)
+    def absorb(self, rows: TrainingRows, device: str) -> tuple[OnlineFit, list[Record], NDArray[np.bool_]]:
+        """Learn from new rows; return the new state, records for the history, and which rows were learned from."""
+        found = copy(self)  # so that an error leaves this state as it was
+        found._trainer = replace(self._trainer, optimizer=deepcopy(self._trainer.optimizer))
+        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), self._trainer.model.dtype)
+        with spin_when_idle(), JitterLog() as jitter:
+            records, is_learned = found._trainer.absorb(data, ONLINE_BATCH)
+        if jitter.matrices:
+            records.append(records[-1] | {"event": Event.JITTER_ADDED, **jitter.take()})
+        return found, records, is_learned.numpy()
 
     def posterior(self, rows: TrainingRows) -> Posterior:
         """Return q(u) after all rows so far, of which `rows` are the last."""

@@ -17,7 +17,7 @@ from cavity.kernels import BY_NAME, Kernel
 from cavity.training.lbfgs import LBFGS
 from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 from cavity.training.parameters import ParametricPrior
-from cavity.training.plan import Plan
+from cavity.training.plan import FINAL_SWEEPS, Plan
 
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
 
@@ -81,6 +81,7 @@ class Settings:
     damping: float | None
     updates: str
     device: str
+    memory_limit: float | None
     dtype: str
     checkpoint: str | os.PathLike[str] | None
     checkpoint_seconds: float
@@ -221,7 +222,7 @@ def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
         damping=s.damping or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
         sweep_tol=1e-4 if s.learns else INFERENCE_TOL if isinstance(s.tol, str) else s.tol,
-        final_sweeps=0 if is_paper or not is_full or not s.learns else 50,
+        final_sweeps=0 if is_paper or not is_full or not s.learns else FINAL_SWEEPS,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
@@ -356,6 +357,7 @@ _RULES: dict[str, Rule] = {
     "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
     "updates": _one_of("inner", "inner-exact", "outer"),
     "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
+    "memory_limit": (lambda v: v is None or _is_sd(v), "None or a positive number of bytes, such as 8e9 or math.inf"),
     "dtype": _one_of("float64", "float32"),
     "checkpoint": (
         lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),

@@ -80,14 +80,15 @@ class Whitened:
 class Posterior:
     """q(u), one Gaussian per class: the result of every method, and all that prediction needs.
 
-    `epsilon` is the fraction of labels that the likelihood takes for random; 0 except for VI. `sharpness` multiplies
-    the means of f before they become probabilities; 1 unless the model is calibrated. `residual` says how much of the
-    variance of f given u is open to learning; None, as in files of cavity 0.1, takes all of it for open.
+    `epsilon` is the fraction of labels that are random, each class with ε/C; 0 except for VI. A vector instead has the
+    part of each class: calibration shrinks probabilities towards class frequencies this way. `sharpness` multiplies the
+    means of f before they become probabilities; 1 unless the model is calibrated. `residual` says how much of
+    the variance of f given u is open to learning; None, as in files of cavity 0.1, takes all of it for open.
     """
 
     prior: Prior
     whitened: Whitened
-    epsilon: float = 0.0
+    epsilon: float | Float[Tensor, "C"] = 0.0
     sharpness: float = 1.0
     residual: Residual | None = None
 
@@ -131,5 +132,6 @@ class Posterior:
         log_noise, Z = (x.detach().to(device) for x in (self.prior.log_noise, self.prior.Z))
         whitened = Whitened(self.whitened.R_inverse.to(device), self.whitened.m.to(device))
         residual = None if self.residual is None else Residual(*(part.to(device) for part in self.residual))
+        epsilon = self.epsilon.to(device) if isinstance(self.epsilon, Tensor) else self.epsilon
         prior = replace(self.prior, params=params, log_noise=log_noise, Z=Z)
-        return replace(self, prior=prior, whitened=whitened, residual=residual)
+        return replace(self, prior=prior, whitened=whitened, epsilon=epsilon, residual=residual)

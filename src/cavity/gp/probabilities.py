@@ -83,16 +83,22 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
 
 def log_p_of(
-    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float, tails: bool = True
+    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float | Float[Tensor, "C"], tails: bool = True
 ) -> Float[Tensor, "C N"]:
-    """Return log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` the logarithm of a tiny p is wrong."""
+    """Return log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` the logarithm of a tiny p is wrong.
+
+    A vector has the part ε_k of each class in place of ε/C, with ε their sum.
+    """
+    if isinstance(epsilon, Tensor):
+        log_p = max_log_probs(mean, var, tails)  # a class without rows has no part
+        return torch.logaddexp(log_p + torch.log1p(-epsilon.sum()), torch.log(epsilon)[:, None])
     log_p = max_log_probs(mean, var, tails and epsilon == 0.0)
     if epsilon == 0.0:
         return log_p
     return torch.logaddexp(log_p + math.log1p(-epsilon), log_p.new_tensor(math.log(epsilon / len(mean))))
 
 
-def _entropy(mean: Tensor, var: Tensor, epsilon: float, tails: bool = True) -> Float[Tensor, "N"]:
+def _entropy(mean: Tensor, var: Tensor, epsilon: float | Tensor, tails: bool = True) -> Float[Tensor, "N"]:
     log_p = log_p_of(mean, var, epsilon, tails)
     return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
 

@@ -43,6 +43,11 @@ EVENTS = [
      "Use dtype='float64', or reduce outliers with scaling='quantile'."),
     (("hyperparameters_kept",), "note", "Some batches could not update the kernel",
      "Use larger batches in partial_fit, or a smaller learning_rate."),
+    (("shrunk",), "warning",
+     "Class frequencies were better than the model on held-out rows, so probabilities were shrunk towards them",
+     "Train longer (max_seconds, max_epochs), and check that rows and labels match."),
+    (("rows_left_out",), "warning", "Some rows of partial_fit were not learned from",
+     "Check these rows for extreme values, or use scaling='quantile'."),
     (("checkpoint_skipped",), "note", "A damaged checkpoint was skipped", "Check the disk for errors."),
 ]  # fmt: skip
 

@@ -140,12 +140,13 @@ def readable(size: float) -> str:
     return f"{size:.1f} {units[0]}" if size < 9.95 and units[0] != "B" else f"{size:.0f} {units[0]}"
 
 
-def check_memory(size: FitSize, available: int | None) -> None:
+def check_memory(size: FitSize, available: float | None, limit: str | None = None) -> None:
     """Raise ValueError if a fit of this size needs more memory than is available, and suggest settings that fit.
 
     Args:
         size: of the fit.
         available: bytes, as returned by `available_bytes`; None for unknown, which passes.
+        limit: what limits them, for the message; None for the free memory.
     """
     needed = bytes_needed(size)
     if available is None or needed.total <= available:
@@ -162,10 +163,12 @@ def check_memory(size: FitSize, available: int | None) -> None:
     switched = ((what, size._replace(**change)) for what, change in _switches(size))
     changes = [found for found in switched if _total(found[1]) <= available] + list(_smaller(size, available))
     fits = [f"{what} would need {readable(_total(changed))}" for what, changed in changes]
+    found = f"only {readable(available)} are available" if limit is None else f"{limit} {readable(available)}"
     raise ValueError(
         f"these settings need about {readable(needed.total)} of memory "
-        f"({', '.join(f'{readable(part)} for {what}' for part, what in large)}) but only "
-        f"{readable(available)} are available; {'; '.join(fits) or _together(size, available)}"
+        f"({', '.join(f'{readable(part)} for {what}' for part, what in large)}) but {found}; "
+        f"{'; '.join(fits) or _together(size, available)}. This is an estimate: memory_limit= (--memory-limit) sets "
+        "another limit in bytes, and math.inf (inf) turns the check off"
     )
 
 
@@ -186,7 +189,7 @@ def _switches(s: FitSize) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "rows from files (cavity.data.Parquet)", {"resident_rows": SOURCE_ROWS}
 
 
-def _smaller(s: FitSize, available: int) -> Iterator[tuple[str, FitSize]]:
+def _smaller(s: FitSize, available: float) -> Iterator[tuple[str, FitSize]]:
     """Yield the largest round number of inducing points that fits, and of rows in a batch."""
     for field, name in (("n_inducing", "n_inducing"), ("batch_rows", "batch_size")):
         if field == "n_inducing" or s.method != "gfitc":
@@ -199,7 +202,7 @@ def _smaller(s: FitSize, available: int) -> Iterator[tuple[str, FitSize]]:
                 yield f"{name}={getattr(fits, field) * (s.workers if name == 'batch_size' else 1)}", fits
 
 
-def _together(s: FitSize, available: int) -> str:
+def _together(s: FitSize, available: float) -> str:
     """Combine changes until the settings fit, where no single one is enough."""
     names = []
     for what, change in _switches(s):

@@ -62,8 +62,9 @@ def fixed_point(
     note: Callable[[int, float], None] | None = None,
     workers: Workers = SINGLE_PROCESS,
     relax: Callable[[], None] = lambda: None,
+    min_sweeps: int = 1,
 ) -> Any:
-    """Return the first state that a sweep changes by less than `tol`, or the last one.
+    """Return the first state that a sweep changes by less than `tol`, or the last one; `is_over` asks for the last.
 
     An extrapolation that increases the change is undone. After PATIENCE sweeps without progress, plain sweeps follow;
     if these make none either, `relax` makes the sweeps smaller, because the states go in a circle. `note` is called
@@ -86,7 +87,7 @@ def fixed_point(
         if note is not None:
             note(done, moved)
         safe, last = new, moved
-        if moved < tol or is_over():
+        if moved < tol or (done >= min_sweeps and is_over()):
             break
         least, stale = (moved, 0) if moved < least else (least, stale + 1)
         if stale > PATIENCE and plain == 0:

@@ -25,11 +25,16 @@ class Event(StrEnum):
     STEP_REJECTED = "step_rejected", "step rejected: {reason}"
     EVALUATION_REJECTED = "evaluation_rejected", "evaluation rejected: {reason}"  # in a line search of L-BFGS
     STOPPED = "stopped", "stopped"
+    TIME_LIMIT = "time_limit", "cut short by max_seconds: {epoch} of {max_epochs} epochs"
     DTYPE_TOO_COARSE = "dtype_too_coarse", "{dtype} is too coarse for these rows: distances are computed in float64"
     CONSTANT_FEATURES = "constant_features", "constant in all rows and without effect: {features}"
     CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
+    SHRUNK = (
+        "shrunk",
+        "no better than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them",
+    )
     HYPERPARAMETERS_KEPT = "hyperparameters_kept", "hyper-parameters not updated in {batches} batches (last: {reason})"
     NOT_CONVERGED = (
         "not_converged",
@@ -46,6 +51,7 @@ class Event(StrEnum):
         "{matrices} covariance matrices were nearly singular: up to {jitter:.0e} of their mean diagonal was added. Use "
         "fewer inducing points or more noise",
     )
+    ROWS_LEFT_OUT = "rows_left_out", "{rows} rows not learned from: {reason}"
     CHECKPOINT_SKIPPED = "checkpoint_skipped", "damaged checkpoint skipped: {reason}"
 
     def __new__(cls, value: str, sentence: str = "") -> Event:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,9 +98,14 @@ def train_lbfgs(trainer: Trainer, settings: LBFGS) -> Trained:
         iterations += 1
 
     options = {"maxiter": trainer.plan.max_epochs, "ftol": trainer.plan.tol * 1e-2, "maxcor": settings.memory}
-    with contextlib.suppress(_OutOfTime), one_blas_thread():
-        minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
+    with one_blas_thread():
+        try:
+            minimize(negative, start / unit, jac=True, method="L-BFGS-B", callback=count, options=options)
+        except _OutOfTime:
+            run.is_cut = not trainer.clock.is_stopped()
     if not run.has_moved:
         raise FactorizationError(f"no step worked: {describe(trainer.history.records[-1])}")
     trainer.save_checkpoint(run, evaluations)
+    if run.is_cut:
+        trainer.note_time_limit(max(iterations, 1))
     return trainer.finish(run.theta, run.state, max(iterations, 1))

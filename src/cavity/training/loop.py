@@ -5,6 +5,7 @@ A step fails if a matrix cannot be factorized or the gradient is not finite. Tra
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cavity.data.training_data import Data
@@ -25,7 +27,7 @@ from cavity.training.fixed_point import fixed_point, leaves, relative_change
 from cavity.training.history import Clock, Event, History, Record, Stop, Watch, describe
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior, Q
-from cavity.training.plan import Plan, Trained, TrainingError
+from cavity.training.plan import FINAL_SWEEPS, Plan, Trained, TrainingError
 from cavity.training.step import Inference
 
 MAX_FAILURES = 25  # in a row, before training is given up
@@ -53,6 +55,7 @@ class TrainingState:
     total: float = 0.0
     has_moved: bool = False
     is_done: bool = False
+    is_cut: bool = False  # by `max_seconds`
 
     def count(self, steps: int, total: float) -> None:
         """Count steps that worked, with the sum of their objectives."""
@@ -105,13 +108,23 @@ class Trainer:
         self._passes: float | None = None  # time of epochs and final passes so far, in epochs
 
     def start(self) -> tuple[Tensor, Any]:
-        """Return the initial θ and a state without data."""
+        """Return the initial θ and a state without data, and start the clock."""
         theta = self.model.start()
-        self.last_good = theta, self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+
+        def empty() -> Any:
+            return self.method.init(self.model.prior(theta), self.data.own_weight, len(self.data))
+
+        if theta.is_cuda:  # a step that is thrown away loads CUDA's libraries, which takes seconds
+            with contextlib.suppress(FactorizationError):
+                batch = next(iter(self.data.in_order(self.plan.batch_size)))
+                self.evaluate_unchecked(theta, empty(), batch, self.plan.damping)
+            torch.cuda.synchronize()
+        self.last_good = theta, empty()
+        self.clock.restart(0.0)
         return self.last_good
 
     def train(self, optimizer: Optimizer) -> Trained:
-        """Maximize the objective until it settles, or the epochs or seconds are used up."""
+        """Maximize the objective until it settles, or the epochs or seconds are used up, at least for an epoch."""
         run = self.resume(TrainingState(*self.start()), optimizer)
         while not run.is_done:
             objective = self.epoch(run, optimizer)
@@ -121,9 +134,11 @@ class Trainer:
             if objective is not None:
                 self.note(run.epoch, objective, optimizer.learning_rate())
             has_settled = self.history.has_settled(self.plan.tol * self._rows_weight)
-            run.is_done = has_settled or run.epoch >= self.plan.max_epochs or self.clock.is_out_of_time()
+            is_complete = has_settled or run.epoch >= self.plan.max_epochs
+            run.is_cut = not is_complete and run.epoch >= self.plan.min_epochs and self.clock.is_out_of_time()
+            run.is_done = is_complete or run.is_cut
         for _ in range(EXTRA_EPOCHS):
-            if not run.has_moved and not self.clock.is_over():
+            if not run.has_moved and not self.clock.is_stopped():
                 run.epoch -= 1
                 self.epoch(run, optimizer)
                 run.next_epoch()
@@ -131,6 +146,8 @@ class Trainer:
         if not run.has_moved:
             raise FactorizationError(f"no step worked: {describe(self.history.records[-1])}")
         self.save_checkpoint(run, optimizer)
+        if run.is_cut:
+            self.note_time_limit(run.epoch)
         try:
             return self.finish(run.theta, run.state, run.epoch)
         except FactorizationError as error:  # the last step went too far
@@ -146,7 +163,8 @@ class Trainer:
             draws = self.data.draws(size, self.plan.seed, run.epoch, run.step)
         can_record = self.workers.size == 1 and self.plan.updates != "outer" and isinstance(optimizer, Adam)
         ahead: list[Any] = []  # the draws of the next steps
-        while run.step < n_steps and not (run.worked and self.clock.is_over()):
+        is_over = self.clock.is_over if run.epoch >= self.plan.min_epochs else self.clock.is_stopped
+        while run.step < n_steps and not (run.worked and is_over()):
             first, can_replay = run.step, can_record and run.theta.is_cuda and not self.failures
             ahead.extend(islice(draws, max((REPLAYS if can_replay else 1) - len(ahead), 0)))
             try:
@@ -163,6 +181,7 @@ class Trainer:
                 run.step += 1
             else:
                 self.failures, self.scale = 0, 1.0
+                optimizer.recover(run.step - first)
                 self.show(*self.last_good)
                 self.save_checkpoint(run, optimizer, only_if_due=True)
             del ahead[: run.step - first]
@@ -243,9 +262,15 @@ class Trainer:
         """Sweep to the fixed point, if no hyper-parameter is learned."""
         theta, state = self.start()
         prior, n = self.model.prior(theta), self.plan.max_epochs
-        state = self.converge(prior, state, n, lambda sweeps, change: self.note(sweeps, None, 0.0, change=change))
+
+        def note(sweeps: int, change: float) -> None:
+            self.note(sweeps, None, 0.0, change=change)
+
+        state = self.converge(prior, state, n, note, FINAL_SWEEPS)
         last, tol = self.history.records[-1], self.plan.sweep_tol
         if not last["change"] < (tol or LEAST_TOL) and not self.clock.is_stopped():
+            if last["epoch"] < n:
+                self.note_time_limit(last["epoch"])
             fields = {"sweeps": last["epoch"], "change": last["change"], "tol": tol}
             self.note(last["epoch"], None, 0.0, Event.NOT_CONVERGED, method=type(self.method).__name__, **fields)
         return self.finish(theta, state, last["epoch"])
@@ -257,7 +282,7 @@ class Trainer:
             self.note(epochs, None, 0.0, Event.STOPPED)
         prior, self._passes = self.model.prior(theta), float(epochs)
         if self.plan.final_sweeps:
-            state = self.converge(prior, state, self.plan.final_sweeps)
+            state = self.converge(prior, state, self.plan.final_sweeps, min_sweeps=FINAL_SWEEPS - epochs)
         state = self.inference.refresh(prior, self._state(theta, state), self._pass())
         posterior = self.method.posterior(prior, state)
         log_z, left_out, n_factors = self.inference.log_z(prior, state, self._pass())
@@ -270,9 +295,14 @@ class Trainer:
         return Trained(theta, state, posterior, log_z, self.history, epochs)
 
     def converge(
-        self, prior: Prior, state: Any, max_sweeps: int, note: Callable[[int, float], None] | None = None
+        self,
+        prior: Prior,
+        state: Any,
+        max_sweeps: int,
+        note: Callable[[int, float], None] | None = None,
+        min_sweeps: int = 1,
     ) -> Any:
-        """Sweep at fixed hyper-parameters until q changes by less than the tolerance."""
+        """Sweep at fixed hyper-parameters until q changes by less than the tolerance, or time is up."""
         f = prior.conditional(self.all_rows().X) if self.plan.batch_size is None else None
         mixes = self.method.mixes and self.plan.batch_size is None
         workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
@@ -293,7 +323,8 @@ class Trainer:
             return state
 
         change, tol = partial(relative_change, workers=workers), self.plan.sweep_tol
-        return fixed_point(sweep, change, state, max_sweeps, tol, mixes, self.clock.is_over, note, workers, relax)
+        is_over = self.clock.is_over
+        return fixed_point(sweep, change, state, max_sweeps, tol, mixes, is_over, note, workers, relax, min_sweeps)
 
     def _refreshed(self, theta: Tensor, state: Any) -> Any:
         """Return the state with its sums recomputed; in full-batch training every update does that itself."""
@@ -343,6 +374,10 @@ class Trainer:
             event, fields = Event.JITTER_ADDED, fields | self.jitter.take()
         record = {"epoch": epoch, "objective": objective, "seconds": self.clock.seconds(), "rate": rate}
         self.history.add(**record, damping=self._damping(epoch) * self.scale, event=event, **fields)
+
+    def note_time_limit(self, epoch: int) -> None:
+        """Record that `max_seconds` has cut training short."""
+        self.note(epoch, None, 0.0, Event.TIME_LIMIT, max_epochs=self.plan.max_epochs)
 
     def show(self, theta: Tensor, state: Any) -> None:
         """Call the watch with q(u) if it is time; skip it if q(u) cannot be computed."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cavity.data.training_data import ArrayData
 from cavity.gp.gaussian import Posterior
+from cavity.gp.prior import Conditional, Prior
 from cavity.inference import SEP, Batch
 from cavity.inference.base import factor_counts
 from cavity.inference.sep import SEPState
@@ -44,38 +45,56 @@ class OnlineTrainer:
 
     _method: ClassVar[SEP] = SEP()
 
-    def absorb(self, data: ArrayData, batch_size: int) -> Record:
-        """Learn from new rows; return a record for the history."""
-        reasons = []
+    def absorb(self, data: ArrayData, batch_size: int) -> tuple[list[Record], Tensor]:
+        """Learn from new rows; return records for the history, and which rows were learned from.
+
+        The rows of a batch whose sites cannot be computed are left out.
+        """
+        kept: list[str] = []  # why hyper-parameters were not updated
+        failed: list[str] = []  # why rows were left out
+        is_learned = torch.ones(len(data), dtype=torch.bool)
         for batch in data.in_order(batch_size):
-            self.weight_seen += float(batch.weight.sum())
-            scale = self.weight_seen / float(batch.weight.sum())
+            weight = float(batch.weight.sum())
+            batch = batch._replace(scale=(self.weight_seen + weight) / weight, is_full=False)
+            prior = self.model.prior(self.theta)
             try:
-                self._learn(batch._replace(scale=scale, is_full=False))
+                state = self._method.absorb(prior, f := prior.conditional(batch.X), self.state, batch)
+                if not torch.isfinite(self._method.posterior(prior, state).whitened.m).all():
+                    raise FactorizationError("q(u) is not finite")
+            except FactorizationError as error:
+                is_learned[batch.positions.cpu()] = False
+                failed.append(str(error))
+                continue
+            self.state, self.weight_seen = state, self.weight_seen + weight
+            try:
+                self._update_hyper_parameters(prior, f, batch)
+                self.optimizer.recover(1)
             except FactorizationError as error:
                 self.optimizer.shrink()
-                reasons.append(str(error))
+                kept.append(str(error))
         record: Record = {"objective": self.log_z, "rate": self.optimizer.learning_rate(), "event": None}
-        if reasons:
-            record |= {"event": Event.HYPERPARAMETERS_KEPT, "batches": len(reasons), "reason": reasons[-1]}
-        return record
+        events: list[Record] = []
+        if failed:
+            rows = int((~is_learned).sum())
+            events.append({"event": Event.ROWS_LEFT_OUT, "rows": rows, "reason": failed[-1]})
+        if kept:
+            events.append({"event": Event.HYPERPARAMETERS_KEPT, "batches": len(kept), "reason": kept[-1]})
+        return [record | event for event in events] or [record], is_learned
 
     def posterior(self) -> Posterior:
         """Return q(u) after all rows so far."""
         return self._method.posterior(self.model.prior(self.theta), self.state)
 
-    def _learn(self, batch: Batch) -> None:
-        prior, inference = self.model.prior(self.theta), Inference(self._method)
-        f = prior.conditional(batch.X)
-        self.state = self._method.absorb(prior, f, self.state, batch)
+    def _update_hyper_parameters(self, prior: Prior, f: Conditional, batch: Batch) -> None:
+        inference = Inference(self._method)
         found = inference.objective(prior, f, self.state, batch, None)
         self.log_z = float(found.log_z)
         if not len(self.theta):
             return
         _, gradient = inference.gradient(self.model, prior, f, found)
         gradient = self.hyper_prior.add_gradient(self.theta, gradient)
+        if not torch.isfinite(gradient).all():  # it would spoil all further steps of Adam
+            raise FactorizationError("the gradient is not finite")
         moved = self.optimizer.step(self.theta, gradient, 0.0)
         self._method.posterior(self.model.prior(moved), self.state)  # raises where θ has gone too far
-        if not torch.isfinite(moved).all():
-            raise FactorizationError("the gradient is not finite")
         self.theta = moved

@@ -22,7 +22,10 @@ class Optimizer(Checkpointable, Protocol):
         """Return θ after a step; `progress` is the completed part of training, from 0 to 1."""
 
     def shrink(self) -> None:
-        """Halve all further steps, after a step that failed."""
+        """Halve further steps, after a step that failed."""
+
+    def recover(self, steps: int) -> None:
+        """Let the steps grow back towards their full length, after this number of steps that worked."""
 
     def learning_rate(self) -> float:
         """Return a typical learning rate, for the history."""
@@ -40,6 +43,7 @@ class Adam:
 
     FINAL = 0.01
     BETAS, EPSILON = (0.9, 0.999), 1e-8
+    UP = 1.02  # per step that works: a halved rate is back after 36
 
     def __init__(self, rate: float, decay: bool = True, n_rows: float = 1.0) -> None:
         self._rate, self._decay, self._scale = rate, decay, 1.0
@@ -72,6 +76,9 @@ class Adam:
 
     def shrink(self) -> None:
         self._scale *= 0.5
+
+    def recover(self, steps: int) -> None:
+        self._scale = min(1.0, self._scale * self.UP**steps)
 
     def learning_rate(self) -> float:
         return self._scale * self._rate
@@ -113,6 +120,9 @@ class AdaptiveRate:
 
     def shrink(self) -> None:
         self._rate = 0.5 * self._rate
+
+    def recover(self, steps: int) -> None:
+        """Do nothing: the rule itself raises the rates."""
 
     def learning_rate(self) -> float:
         return float(self._rate.mean()) if len(self._rate) else 0.0

@@ -10,6 +10,8 @@ from torch import Tensor
 from cavity.gp.gaussian import Posterior
 from cavity.training.history import History
 
+FINAL_SWEEPS = 50  # of q after the last step: whatever the time, epochs and these sweeps are as many together
+
 
 class TrainingError(ValueError):
     """Training failed with these rows and arguments; the message suggests what to change."""
@@ -24,6 +26,7 @@ class Plan:
             convergence, then one step).
         batch_size: rows of a mini-batch; None for full-batch training.
         max_epochs: maximum number of passes over the data.
+        min_epochs: number of passes over the data that `max_seconds` does not cut.
         max_seconds: maximum training time.
         tol: stop when the objective per row rises by less than this per epoch.
         damping: weight of the new site in an update of the first epoch.
@@ -47,6 +50,7 @@ class Plan:
     outer_sweeps: int = 100
     final_sweeps: int = 0
     seed: int = 0
+    min_epochs: int = 1
 
 
 class Trained(NamedTuple):

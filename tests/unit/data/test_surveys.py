@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cavity.data import Arrays, Batches, survey
-from cavity.data.source import BLOCK_ROWS
-from cavity.data.surveys import Moments
+from cavity.data.source import BLOCK_ROWS, row_hashes
+from cavity.data.surveys import Moments, find_copies
 from cavity.runtime.distributed import Workers
 
 N = 3000
@@ -268,3 +268,55 @@ def test_the_fingerprint_is_for_json_and_tells_data_apart(X, y):
     assert print_of(X, np.roll(y, 1)) == here
     assert print_of(X[:-1], y[:-1]) != here
     assert print_of(X, y.astype("datetime64[D]"))["classes"][0] == "1970-01-01"
+
+
+# --- Copies ---
+
+
+def with_copies():
+    """Thirty rows twice, and the first of them twenty times more."""
+    X, y = np.random.default_rng(0).standard_normal((90, 2)), np.arange(90) % 3
+    X[30:60] = X[:30]
+    X[60:80] = X[0]
+    return X, y
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_all_copies_of_sampled_rows_are_found(lanes):
+    X, y = with_copies()
+    source = Arrays(X, y, lanes=lanes)
+    known = survey(source, sample_rows=40, seed=1)
+    skip = find_copies(source, known, 20, 60)
+    wanted = row_hashes(known.sample.X[:20])
+    is_skipped = np.isin(row_hashes(X), wanted)
+    assert set(skip.hashes) == set(wanted)
+    assert (skip.hashes[1:] > skip.hashes[:-1]).all()
+    assert skip.lane_rows.sum() == is_skipped.sum() > 20
+    assert skip.class_counts.tolist() == np.bincount(y[is_skipped], minlength=3).tolist()
+    for lane in range(lanes):
+        rows = np.concatenate([block.X for block in source.blocks(lane)])
+        assert skip.lane_rows[lane] == np.isin(row_hashes(rows), wanted).sum()
+
+
+def test_no_more_rows_are_taken_than_allowed():
+    X, y = with_copies()
+    source = Arrays(X, y)
+    known = survey(source, sample_rows=90, seed=1)
+    skip = find_copies(source, known, 90, 15)
+    assert 10 <= skip.lane_rows.sum() <= 15
+    assert row_hashes(X[:1])[0] not in skip.hashes  # it has 22 copies
+
+
+def test_every_class_keeps_a_row():
+    source = Arrays(np.arange(10.0)[:, None], [0] * 8 + [1, 2])
+    skip = find_copies(source, survey(source, sample_rows=10), 10, 10)
+    assert skip.class_counts.tolist() == [7, 0, 0]
+
+
+def test_hashes_tell_rows_apart():
+    X = np.random.default_rng(0).integers(-3, 3, (20_000, 6)).astype(float)
+    assert len(np.unique(row_hashes(X))) == len(np.unique(X, axis=0))
+    assert (row_hashes(X * -0.0) == row_hashes(np.zeros((1, 6)))).all()
+    assert len(np.unique(row_hashes(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 0.0], [0.0, 1.0]])))) == 4
+    wide = np.asfortranarray(X)
+    np.testing.assert_array_equal(row_hashes(wide), row_hashes(X))

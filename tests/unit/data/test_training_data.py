@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cavity.data import Arrays, survey
+from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, StreamData
 from cavity.fitting.encoding import Standard
 from cavity.runtime.distributed import Workers
@@ -104,8 +105,7 @@ def rows():
 def streamed(rows, held=0, workers=None):
     source = Arrays(*rows, lanes=LANES)
     found = survey(source, sample_rows=40, seed=1)
-    lane, row = found.sample.lane[:held], found.sample.row[:held]
-    skip = {int(i): np.sort(row[lane == i]) for i in np.unique(lane)}
+    skip = find_copies(source, found, held, held)
     weight = np.array([1.0, 2.0, 0.5])
     scaler = Standard(found.mean, found.sd)
     return StreamData(source, found, scaler.transform, weight, skip, CPU, torch.float64, workers or Workers()), found

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
 from cavity.files import tensor_file as tensorfile
-from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
+from cavity.files.model_file import FORMAT, ModelFileError, _parameter_axes, pack, read, write
 from cavity.fitting.encoding import Standard, Unscaled
 from cavity.gp.gaussian import Whitened
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
@@ -66,7 +66,13 @@ def test_every_scaler_comes_back(tmp_path, scaler):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"dtype": torch.float32}, {"epsilon": 1e-3}, {"sharpness": math.exp(-2)}, {"n_inducing": 1}],
+    [
+        {"dtype": torch.float32},
+        {"epsilon": 1e-3},
+        {"epsilon": torch.tensor([0.5, 0.2, 0.0], dtype=torch.float64)},
+        {"sharpness": math.exp(-2)},
+        {"n_inducing": 1},
+    ],
     ids=str,
 )
 def test_every_kind_of_posterior_comes_back(tmp_path, changes):
@@ -204,6 +210,23 @@ def test_a_fit_predicts_the_same_bits_in_a_new_process(tmp_path):
     run(FRESH, *paths)
     np.testing.assert_array_equal(np.load(paths[2]), expected)
     assert given.posterior.sharpness != 1.0
+
+
+def test_a_file_of_the_second_format_loads_ever_after():
+    stored = json.loads((REFERENCE / "model_v2.json").read_text())
+    found = read(REFERENCE / "model_v2.cavity")
+    np.testing.assert_allclose(np.exp(log_p(found, np.array(stored["X"]))), stored["p"], rtol=0, atol=1e-9)
+    assert found.classes.tolist() == stored["classes"]
+    assert found.posterior.epsilon.tolist() == stored["epsilon"]
+
+
+def test_a_model_that_the_first_format_can_hold_is_written_in_it(tmp_path):
+    """So that version 0.1.0 reads it."""
+    assert pack(model())[0]["format"] == 1
+    epsilon = torch.tensor([0.5, 0.2, 0.0], dtype=torch.float64)
+    record, tensors = pack(model(posterior=posterior(epsilon=epsilon)))
+    assert record["format"] == FORMAT == 2
+    assert torch.equal(tensors["epsilon"], epsilon)
 
 
 def test_a_file_of_the_first_format_loads_ever_after():

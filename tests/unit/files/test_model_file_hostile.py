@@ -184,7 +184,20 @@ def two_kernels(record, tensors):
     tensors["kernel.log_lengthscale"] = torch.zeros(2, 2).double()
 
 
+def random_labels(*values, number=2):
+    def change(record, tensors):
+        record["format"], tensors["epsilon"] = number, torch.tensor(values, dtype=torch.float64)
+
+    return change
+
+
 TENSORS = {
+    "more random labels than labels": (random_labels(0.5, 0.4, 0.1), "sum to less than 1"),
+    "negative random labels": (random_labels(0.5, -0.1, 0.1), "at or above 0"),
+    "random labels that are NaN": (random_labels(0.5, math.nan, 0.1), "NaN"),
+    "random labels of others": (random_labels(0.5, 0.1), "epsilon must be"),
+    "random labels in the first format": (random_labels(0.5, 0.1, 0.1, number=1), "unknown tensors: epsilon"),
+    "no random labels": (lambda record, tensors: record.update(format=2), "epsilon must be .*, got nothing"),
     "nan": (put(Z=(3, math.nan)), "Z has NaN"),
     "infinity": (put(m=(0, -math.inf)), "m has NaN, infinity"),
     "nan in a setting": (put(params__noise=(0, math.nan)), r"params\.noise has NaN"),

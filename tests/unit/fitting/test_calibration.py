@@ -10,9 +10,10 @@ import torch
 from sklearn.base import clone
 
 from cavity import GPClassifier
+from cavity.data import Arrays
 from cavity.datasets import make_waveform
 from cavity.fitting.calibration import LOG_BOUND, LOG_SD, HeldOut, best_sharpness, folds, predict_held_out
-from cavity.fitting.fit import Fit
+from cavity.fitting.fit import Fit, TrainedModel
 from cavity.fitting.rows import TrainingRows, draw_seed, merge_equal_rows
 from cavity.fitting.settings import FOLDS, LARGEST_FRACTION
 from cavity.gp import probabilities as predict
@@ -79,6 +80,25 @@ def test_rows_of_a_class_are_dealt_at_random():
     assert 0.2 < (fold[1:] == fold[:-1]).mean() < 0.47
 
 
+def test_rows_of_a_group_are_in_one_fold():
+    """Whatever their labels; every row is still held out once."""
+    rng = np.random.default_rng(0)
+    y, group = labels(40, 30, 20), rng.integers(0, 35, 90).astype(np.uint64)
+    parts = list(folds(y, 3, 0, group))
+    assert sorted(np.concatenate([hold for _, hold in parts])) == list(range(90))
+    for learn, hold in parts:
+        assert not set(group[learn]) & set(group[hold])
+        assert 15 <= len(hold) <= 45
+
+
+def test_groups_of_one_row_change_nothing():
+    y = labels(20, 13, 9)
+    group = np.random.default_rng(0).permutation(len(y)).astype(np.uint64)
+    for (learn, hold), (a, b) in zip(folds(y, 3, 0, group), folds(y, 3, 0), strict=True):
+        np.testing.assert_array_equal(learn, a)
+        np.testing.assert_array_equal(hold, b)
+
+
 # --- The best sharpness ---
 
 
@@ -89,7 +109,8 @@ def drawn(sharpness, n_rows, seed=0, epsilon=0.0, n_classes=3):
     var = torch.from_numpy(rng.uniform(0.5, 2.0, (n_classes, n_rows)))
     p = torch.exp(predict.log_p_of(sharpness * mean, var, epsilon)).numpy()
     y = torch.from_numpy((p.cumsum(0) < rng.uniform(size=n_rows)).sum(0).clip(max=n_classes - 1))
-    return HeldOut(mean, var, y, torch.ones(n_rows, dtype=torch.float64), epsilon)
+    frequencies = torch.full((n_classes,), 1.0 / n_classes, dtype=torch.float64)
+    return HeldOut(mean, var, y, torch.ones(n_rows, dtype=torch.float64), epsilon, frequencies)
 
 
 def some(part, rows):
@@ -165,7 +186,9 @@ def test_held_out_rows_are_described_by_the_model(fitted):
     """Means, variances and ε are those that predictions are made of; labels and weights come along."""
     model, X, y = fitted
     weight = np.linspace(0.5, 2.0, 20)
-    found = predict_held_out(model.posterior_, model._scaler, TrainingRows(X[:20], y[:20], weight))
+    rows = TrainingRows(X[:20], y[:20], weight)
+    found = predict_held_out(model.posterior_, model._scaler, rows, np.array([1.0, 2.0, 5.0]))
+    assert found.frequencies.tolist() == [0.125, 0.25, 0.625]
     for part, expected in zip((found.mean, found.var), model.latent(X[:20]), strict=True):
         np.testing.assert_array_equal(part.mT, expected)
     assert (found.y.tolist(), found.epsilon) == (y[:20].tolist(), 0.0)
@@ -228,7 +251,7 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
     rest.fit(merged.X[learn], model.classes_[merged.y[learn]])
     np.testing.assert_allclose(model.noise_, rest.noise_, rtol=1e-9)
-    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold))
+    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold), np.ones(3))
     assert model.sharpness_ == pytest.approx(best_sharpness([part]), rel=1e-6)
 
 
@@ -316,6 +339,61 @@ def test_a_copy_of_a_row_is_never_held_out_while_the_other_is_learned_from(rows,
     monkeypatch.setattr("cavity.fitting.fit.folds", lambda y, *args: dealt.append(len(y)) or folds(y, *args))
     classifier(max_epochs=1).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
     assert dealt == [len(X)]
+
+
+def sides(monkeypatch):
+    """The rows that each fit learns from, and those that its model is calibrated on."""
+    train, predict_rows, found = Fit._train, TrainedModel.predict, []
+
+    def watched(self, load, sample, scaler, name):
+        data = load(torch.float64)
+        batches = list(data.in_order(100))
+        found.append([torch.cat([batch.X for batch in batches]).numpy(), None])
+        return train(self, load, sample, scaler, name)
+
+    def held(self, rows):
+        found[-1][1] = self.scaler.transform(rows.X)
+        return predict_rows(self, rows)
+
+    monkeypatch.setattr(Fit, "_train", watched)
+    monkeypatch.setattr(TrainedModel, "predict", held)
+    return found
+
+
+@pytest.mark.parametrize("way", ["folds", "batches", "unmerged", "source"])
+def test_copies_of_a_row_are_on_one_side(way, monkeypatch):
+    """Also where rows are too many to be merged, where copies have different labels, and in sources."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((150, 2))[rng.integers(0, 150, 600)], rng.integers(0, 2, 600)
+    X[::7, 0] *= -1.0
+    X[:40] = 0.0
+    X[:20] = -0.0
+    found = sides(monkeypatch)
+    if way == "unmerged":
+        monkeypatch.setattr("cavity.fitting.rows.MERGE_ROWS", 100)
+    settings = {} if way == "folds" else {"batch_size": 50}
+    rows = (Arrays(X, y, lanes=3), None) if way == "source" else (X, y)
+    classifier("sep", max_epochs=1, **settings).fit(*rows)
+    judged = [(learn, hold) for learn, hold in found if hold is not None]
+    assert len(judged) == (FOLDS if way == "folds" else 1)
+    for learn, hold in judged:
+        assert len(hold) > 10
+        assert not set(map(bytes, learn + 0.0)) & set(map(bytes, hold + 0.0))
+
+
+def test_a_row_with_very_many_copies_stays_in_the_training(monkeypatch):
+    """Held out, it would take most of the rows away."""
+    X, y = np.random.default_rng(0).standard_normal((1000, 2)), np.arange(1000) % 2
+    X[:700] = 1.0
+    found = sides(monkeypatch)
+    monkeypatch.setattr("cavity.fitting.rows.MERGE_ROWS", 100)
+    for rows in ((X, y), (Arrays(X, y, lanes=3), None)):
+        for seed in range(3):
+            classifier("sep", max_epochs=1, batch_size=50, random_state=seed).fit(*rows)
+    assert len(found) == 6
+    for learn, hold in found:
+        assert len(learn) >= 700
+        assert len(hold) >= 30
 
 
 def test_pickles_and_clones_predict_the_same_bits(fitted):

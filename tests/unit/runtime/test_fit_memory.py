@@ -1,5 +1,6 @@
 """What settings cost: memory beside what real fits hold, refusals with remedies that work, operations and messages."""
 
+import math
 import re
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.problems import Size, sparse_images
 from benchmarks.step import cavity_step
 from cavity import GPClassifier
+from cavity.data import Arrays
+from cavity.datasets import make_waveform
 from cavity.runtime.distributed import Workers
 from cavity.runtime.memory import FIXED, PASS_ELEMENTS, FitSize, bytes_needed, check_memory, readable, step_cost
 from cavity.training import loop
@@ -116,13 +119,40 @@ def test_sizes_for_people(size, text):
 def refusal(settings, available):
     with pytest.raises(ValueError, match="of memory") as error:
         check_memory(settings, available)
-    return str(error.value)
+    text, end, _ = str(error.value).partition(
+        ". This is an estimate: memory_limit= (--memory-limit) sets another limit"
+    )
+    assert end
+    return text
 
 
 def test_what_fits_passes_and_so_does_what_nobody_knows():
     needed = bytes_needed(LARGE)
     check_memory(LARGE, needed.total)
     check_memory(LARGE, None)
+
+
+def test_a_limit_that_is_given_is_named():
+    with pytest.raises(
+        ValueError, match=r"but memory_limit allows only 12 GB; .* math.inf \(inf\) turns the check off"
+    ):
+        check_memory(LARGE, 12e9, "memory_limit allows only")
+    check_memory(LARGE, math.inf, "memory_limit allows only")
+
+
+@pytest.mark.parametrize("as_source", [False, True])
+def test_memory_limit_overrides_what_is_free(as_source, monkeypatch):
+    X, y = make_waveform(60, random_state=0)
+    rows = (Arrays(X, y),) if as_source else (X, y)
+    small = {"n_inducing": 5, "batch_size": 20, "max_epochs": 1, "device": "cpu"}
+    monkeypatch.setattr("cavity.fitting.fit.available_bytes", lambda device: 1000)
+    with pytest.raises(ValueError, match=r"but only .* are available; .*memory_limit="):
+        GPClassifier(**small).fit(*rows)
+    for limit in (1e9, math.inf):
+        GPClassifier(**small, memory_limit=limit).fit(*rows)
+    monkeypatch.setattr("cavity.fitting.fit.available_bytes", lambda device: 10**12)
+    with pytest.raises(ValueError, match=r"memory_limit allows only 1.0 kB"):
+        GPClassifier(**small, memory_limit=1000).fit(*rows)
 
 
 def test_a_refusal_says_what_takes_the_memory():

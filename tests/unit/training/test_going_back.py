@@ -9,6 +9,7 @@ import torch
 from cavity.inference import EP, SEP
 from cavity.numerics.linalg import FactorizationError
 from cavity.training import Event
+from cavity.training.optimizers import Adam
 from tests.problems import PLAN, MadeUp, random_problem, refresh, trainer
 
 PROBLEM = random_problem(seed=3, n_rows=18)
@@ -107,6 +108,27 @@ def test_a_failed_step_on_a_batch_leaves_no_trace(name, at):
     for x, y in zip(*([*s.settled().store, s.T, s.t] for s in (found.state, expected.state)), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
     assert found.log_z == pytest.approx(expected.log_z, rel=1e-11)
+
+
+@METHODS
+@BATCHES
+def test_the_rate_recovers_after_one_failure(method, batch_size):
+    """The history shows the halved rate, and the full one later on."""
+    epochs = 100 if batch_size is None else 30
+    run = trainer(method(), PROBLEM, replace(PLAN, batch_size=batch_size, max_epochs=epochs))
+    optimizer, evaluate, calls = Adam(0.01, decay=False), run.evaluate, []
+
+    def failing_twice(*args):  # the first failure of EP in batches is put down to drift
+        calls.append(1)
+        if len(calls) in (4, 5):
+            raise FactorizationError("made to fail")
+        return evaluate(*args)
+
+    run.evaluate = failing_twice
+    run.train(optimizer)
+    rates = [record["rate"] for record in run.history.records]
+    assert min(rates) < 0.008
+    assert rates[-1] == 0.01
 
 
 @METHODS

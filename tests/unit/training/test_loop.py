@@ -11,7 +11,7 @@ from cavity.inference import EP, SEP, VI
 from cavity.numerics.linalg import FactorizationError
 from cavity.training import loop, step
 from cavity.training.fixed_point import relative_change
-from cavity.training.history import Event
+from cavity.training.history import Event, describe
 from cavity.training.lbfgs import LBFGS, train_lbfgs
 from cavity.training.loop import MAX_FAILURES
 from cavity.training.optimizers import Adam
@@ -359,12 +359,95 @@ def test_max_seconds_ends_the_training(method, batch_size):
     assert 1 <= found.epochs < 100_000
 
 
-def test_max_seconds_ends_a_long_epoch():
+@pytest.fixture
+def now(monkeypatch):
+    """Set the time."""
+    found = [0.0]
+    monkeypatch.setattr("cavity.training.history.time.perf_counter", lambda: found[0])
+    return found
+
+
+def test_max_seconds_ends_a_long_epoch(now):
     """The clock is read after every batch, not after every epoch."""
-    run = trainer(SEP(), PROBLEM, replace(BATCHES, batch_size=1, max_epochs=1000, max_seconds=1e-6))
-    recorder = Recorder()
-    run.train(recorder)
-    assert len(recorder.visited) <= 1
+    run = trainer(SEP(), PROBLEM, replace(BATCHES, batch_size=1, max_epochs=1000, max_seconds=5.0))
+    recorder = Recorder(rate=1e-4)
+
+    def step(*args):
+        now[0] += 0.2  # 5.0 seconds pass in the second epoch of 18 steps
+        return Recorder.step(recorder, *args)
+
+    recorder.step = step
+    assert run.train(recorder).epochs == 2
+    assert len(recorder.visited) == 25
+
+
+@METHODS
+@pytest.mark.parametrize("batch_size", [None, 1, 6])
+def test_the_first_epoch_sees_every_row_whatever_the_limit(method, batch_size):
+    """And the history says that training was cut short."""
+    run = trainer(method(), PROBLEM, replace(PLAN, batch_size=batch_size, max_epochs=1000, max_seconds=1e-9))
+    recorder = Recorder(rate=1e-4)
+    found = run.train(recorder)
+    assert found.epochs == 1
+    assert len(recorder.visited) == {None: 1, 1: 18, 6: 3}[batch_size]
+    last = found.history.records[-1]
+    assert (last["event"], last["epoch"], last["max_epochs"]) == (Event.TIME_LIMIT, 1, 1000)
+    assert describe(last) == "cut short by max_seconds: 1 of 1000 epochs"
+
+
+def test_a_first_step_that_fails_is_retried_whatever_the_limit():
+    broken = failing(SEP, "update", lambda call: call == 1)
+    run = trainer(broken, PROBLEM, replace(PLAN, max_epochs=1000, max_seconds=1e-9))
+    assert run.train(Recorder()).epochs >= 1
+
+
+def test_more_epochs_can_be_exempt_from_the_limit():
+    run = trainer(SEP(), PROBLEM, replace(PLAN, max_epochs=4, min_epochs=4, max_seconds=1e-9))
+    found = run.train(Recorder())
+    assert found.epochs == 4
+    assert [record["event"] for record in found.history.records] == [None] * 4
+
+
+def test_a_run_that_ends_before_the_limit_is_not_cut_short():
+    run = trainer(SEP(), PROBLEM, replace(PLAN, max_epochs=3, max_seconds=1e9))
+    assert [record["event"] for record in run.train(Recorder()).history.records] == [None] * 3
+
+
+@pytest.mark.parametrize("epochs", [1, 30])
+def test_q_converges_after_a_short_training(epochs):
+    """Epochs and final sweeps are 50 together: a few sweeps leave EP far from its fixed point."""
+    plan = replace(PLAN, max_epochs=10**6, min_epochs=epochs, max_seconds=1e-9, final_sweeps=50, sweep_tol=0.0)
+    method, count = EP(), []
+    update = method.update
+    method.update = lambda *args: count.append(1) or update(*args)
+    trainer(method, PROBLEM, plan).train(Recorder(rate=1e-4))
+    assert 50 <= len(count) <= 52  # an extrapolation that is undone does not count
+
+
+def test_inference_sweeps_a_while_whatever_the_limit():
+    plan = replace(PLAN, max_epochs=10**6, max_seconds=1e-9, sweep_tol=0.0)
+    found = trainer(SEP(), PROBLEM, plan, learned=(False, False)).infer()
+    assert found.epochs == 50
+    assert [record["event"] for record in found.history.records] == [None] * 50 + [Event.TIME_LIMIT]
+    found = trainer(SEP(), PROBLEM, replace(plan, sweep_tol=1e-2), learned=(False, False)).infer()
+    assert {record["event"] for record in found.history.records} == {None}
+
+
+def test_seconds_count_from_the_first_step(now):
+    """Not from reading the rows and starting a device."""
+    method = SEP()
+    init = method.init
+
+    def slow(*args):
+        now[0] += 1000.0
+        return init(*args)
+
+    method.init = slow
+    run = trainer(method, PROBLEM, replace(PLAN, max_epochs=3, max_seconds=5.0))
+    now[0] += 1000.0
+    found = run.train(Recorder())
+    assert [record["event"] for record in found.history.records] == [None] * 3
+    assert [record["seconds"] for record in found.history.records] == [0.0] * 3
 
 
 def test_max_seconds_ends_inference_and_final_sweeps():
@@ -428,6 +511,12 @@ def test_lbfgs_in_other_units_climbs_the_same_hill():
     torch.testing.assert_close(a.theta, b.theta, rtol=0, atol=1e-3)
     second = [run.history.records[1]["objective"] for run in runs]
     assert second[0] != second[1]
+
+
+def test_lbfgs_says_that_it_was_cut_short():
+    plan = replace(PLAN, updates="outer", max_epochs=10_000, max_seconds=1e-9, tol=0.0)
+    found = lbfgs(trainer(EP(), PROBLEM, plan))
+    assert [record["event"] for record in found.history.records] == [None, Event.TIME_LIMIT]
 
 
 def test_lbfgs_stops_in_time():

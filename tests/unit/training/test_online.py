@@ -49,7 +49,8 @@ def test_the_first_rows_multiply_their_sites_into_the_prior():
 def test_counts_and_weights_add_up():
     run = stream()
     for start in (0, 10, 20):
-        record = run.absorb(piece(start, start + 10), 4)
+        (record,), is_learned = run.absorb(piece(start, start + 10), 4)
+        assert is_learned.all()
     assert record["event"] is None
     assert run.weight_seen == 30
     torch.testing.assert_close(run.state.counts, factor_counts(PROBLEM.data().own_weight))
@@ -75,8 +76,9 @@ def test_more_rows_make_q_narrower():
 def test_a_step_that_fails_keeps_the_hyper_parameters(monkeypatch):
     run = stream()
     monkeypatch.setattr(run.optimizer, "step", lambda theta, gradient, progress: theta * float("nan"))
-    record = run.absorb(piece(0, 10), 100)
+    (record,), is_learned = run.absorb(piece(0, 10), 100)
     assert (record["event"], record["batches"]) == (Event.HYPERPARAMETERS_KEPT, 1)
+    assert is_learned.all()
     assert "NaN or infinity" in record["reason"]
     assert torch.equal(run.theta, run.model.start())
     assert record["rate"] == pytest.approx(0.01)  # halved
@@ -91,7 +93,80 @@ def test_factorization_errors_stay_inside(monkeypatch):
         raise FactorizationError("made to fail")
 
     monkeypatch.setattr("cavity.training.step.pull_back", fail)
-    assert run.absorb(piece(0, 10), 100)["reason"] == "made to fail"
+    assert run.absorb(piece(0, 10), 100)[0][0]["reason"] == "made to fail"
+
+
+def test_rows_whose_sites_fail_are_left_out_and_reported(monkeypatch):
+    """Neither q nor the weights count them."""
+    run, other = stream(), stream()
+    absorb, seen = SEP.absorb, []
+
+    def second_fails(self, *args):
+        seen.append(1)
+        if len(seen) == 2:
+            raise FactorizationError("made to fail")
+        return absorb(self, *args)
+
+    monkeypatch.setattr(SEP, "absorb", second_fails)
+    (record,), is_learned = run.absorb(piece(0, 30), 10)
+    assert (record["event"], record["rows"], record["reason"]) == (Event.ROWS_LEFT_OUT, 10, "made to fail")
+    assert is_learned.tolist() == [True] * 10 + [False] * 10 + [True] * 10
+    assert run.weight_seen == 20
+    other.absorb(piece(0, 10), 10)
+    other.absorb(piece(20, 30), 10)
+    assert torch.equal(run.state.T, other.state.T)
+    assert torch.equal(run.theta, other.theta)
+    assert run.optimizer.learning_rate() == 0.02  # the rows are to blame, not the rate
+
+
+def test_both_kinds_of_failure_are_reported(monkeypatch):
+    run, absorb = stream(), SEP.absorb
+
+    def fail_late(self, prior, f, state, batch):
+        if float(batch.positions[0]) > 0:
+            raise FactorizationError("no sites")
+        return absorb(self, prior, f, state, batch)
+
+    monkeypatch.setattr(SEP, "absorb", fail_late)
+    monkeypatch.setattr(run.optimizer, "step", lambda theta, gradient, progress: theta * float("nan"))
+    records, is_learned = run.absorb(piece(0, 20), 10)
+    assert [record["event"] for record in records] == [Event.ROWS_LEFT_OUT, Event.HYPERPARAMETERS_KEPT]
+    assert int(is_learned.sum()) == 10
+
+
+def test_rows_that_spoil_q_are_left_out(monkeypatch):
+    run, absorb = stream(), SEP.absorb
+    spoiled = lambda self, *args: absorb(self, *args)._replace(t=run.state.t * torch.nan)  # noqa: E731
+    monkeypatch.setattr(SEP, "absorb", spoiled)
+    (record,), _ = run.absorb(piece(0, 10), 10)
+    assert record["event"] == Event.ROWS_LEFT_OUT
+    assert np.isfinite(run.posterior().mean).all()
+
+
+def test_a_gradient_that_is_not_finite_does_not_spoil_later_steps(monkeypatch):
+    run, calls = stream(), []
+
+    def once(self, theta, gradient):
+        calls.append(1)
+        return gradient * torch.nan if len(calls) == 1 else gradient
+
+    monkeypatch.setattr(HyperPrior, "add_gradient", once)
+    records, _ = run.absorb(piece(0, 30), 10)
+    assert [(record["event"], record["batches"]) for record in records] == [(Event.HYPERPARAMETERS_KEPT, 1)]
+    assert torch.isfinite(run.theta).all()
+    assert not torch.equal(run.theta, run.model.start())
+
+
+def test_a_rate_halved_by_one_failure_recovers(monkeypatch):
+    run, fail = stream(), [True]
+    step = Adam.step
+    monkeypatch.setattr(Adam, "step", lambda *args: step(*args) * (float("nan") if fail.pop() else 1.0))
+    run.absorb(piece(0, 3), 3)
+    assert run.optimizer.learning_rate() == 0.01
+    for start in range(0, 30, 3):
+        fail.append(False)
+        run.absorb(piece(start, start + 3), 3)
+    assert 0.012 < run.optimizer.learning_rate() < 0.02
 
 
 # --- After EP ---
@@ -126,7 +201,7 @@ def test_a_stream_goes_on_from_tied_sites():
     run = OnlineTrainer(model, HyperPrior(model, {}), Adam(0.02, decay=False), model.start(), start, 30.0)
     before = run.posterior()
     np.testing.assert_array_equal(before.mean, EP().posterior(prior, state).mean)
-    assert run.absorb(piece(0, 10), 100)["event"] is None
+    assert run.absorb(piece(0, 10), 100)[0][0]["event"] is None
     assert run.weight_seen == 40
     added = run.state.T - start.T
     assert float(torch.linalg.eigvalsh(added).min()) > -1e-9

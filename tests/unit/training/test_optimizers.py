@@ -75,6 +75,26 @@ def test_adam_after_a_failure_makes_half_the_steps():
     assert float(adam.step(vector(0.0), vector(1.0), 0.0)) == pytest.approx(0.05)
 
 
+def test_a_halved_rate_of_adam_recovers_with_steps_that_work():
+    """Gradually, up to the full rate, to the bit; a checkpoint carries it."""
+    adam, other = Adam(0.1, decay=False), Adam(0.1, decay=False)
+    adam.shrink()
+    adam.shrink()
+    adam.recover(35)
+    assert 0.04 < adam.learning_rate() < 0.06
+    other.load_state_dict(adam.state_dict())
+    for rule in (adam, other):
+        rule.recover(20)
+        rule.recover(16)
+        assert rule.learning_rate() == 0.1
+
+
+def test_a_rate_that_never_failed_stays_to_the_bit():
+    adam = Adam(0.1)
+    adam.recover(1000)
+    assert adam.learning_rate() == 0.1
+
+
 # --- The paper's rule ---
 
 

@@ -93,7 +93,9 @@ def test_time_spent_looking_does_not_count(timed):
     plan = replace(PLAN, max_epochs=100, max_seconds=8.0)
     trained = timed.train(trainer(SEP(), PROBLEM, plan, watch=Watch([1.0, 3.0, 5.0], look)))
     assert seen == [1.0, 3.0, 5.0]
-    assert [record["seconds"] for record in trained.history.records] == [float(s) for s in range(1, 9)]
+    *epochs, last = trained.history.records
+    assert [record["seconds"] for record in epochs] == [float(s) for s in range(1, 9)]
+    assert (last["seconds"], last["event"]) == (8.0, "time_limit")
 
 
 def test_after_an_error_in_a_look_nothing_is_hidden(timed):
