@@ -47,6 +47,7 @@ def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, n
 # --- scikit-learn's own checks ---
 
 
+@pytest.mark.filterwarnings("ignore:.* factors are left out:cavity.runtime.warnings.CavityWarning")  # extreme weights
 @parametrize_with_checks(
     [GPClassifier(max_epochs=20), *(GPClassifier(method, max_epochs=20, calibrate=False) for method in METHODS)]
 )

@@ -128,7 +128,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     factor = q.whitened.R_inverse
     by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
     record = {
-        "format": FORMAT if isinstance(q.epsilon, torch.Tensor) else 1,
+        "format": FORMAT,
         "cavity": __version__,
         "classes": encode_labels(model.classes),
         "n_features": int(model.n_features),
@@ -209,9 +209,10 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
     axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
-    if any(name.startswith(RESIDUAL) for name in tensors):
-        axes |= {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
-    axes |= {"epsilon": "C"} if "epsilon" in tensors else {}
+    if record["format"] >= 2:
+        axes |= {"epsilon": "C"} if "epsilon" in tensors else {}
+        residual = {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
+        axes |= residual if any(name in tensors for name in residual) else {}
     axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
     for name, letters in axes.items():

@@ -72,9 +72,13 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
     nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
     found = torch.empty(2, len(X), dtype=torch.float64)
     for rows, (mean, open_var, rest) in _moments(posterior, X, Posterior.parts):
-        mean, spread = posterior.sharpness * mean, torch.sqrt(open_var)
+        mean, spread, epsilon = posterior.sharpness * mean, torch.sqrt(open_var), posterior.epsilon
+        if isinstance(epsilon, Tensor) and posterior.residual is not None:
+            # random labels, found on held-out rows, say nothing about places that are less known than the training rows
+            known = posterior.residual.typical[:, None] / (open_var + rest)
+            epsilon = epsilon[:, None] * known.clamp_max(1.0).mean(0)
         # of the labels once f is known; tiny probabilities add nothing
-        of_f = [_entropy(mean + spread * node, rest, posterior.epsilon, tails=False) for node in nodes]
+        of_f = [_entropy(mean + spread * node, rest, epsilon, tails=False) for node in nodes]
         total = _entropy(mean, open_var + rest, posterior.epsilon)
         found[:, rows] = torch.stack([total, torch.stack(of_f).mean(0)])
     total, aleatoric = found.numpy()
@@ -83,15 +87,16 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
 
 def log_p_of(
-    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float | Float[Tensor, "C"], tails: bool = True
+    mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"], epsilon: float | Tensor, tails: bool = True
 ) -> Float[Tensor, "C N"]:
     """Return log of (1 − ε) P(f_k is the largest) + ε/C; without `tails` the logarithm of a tiny p is wrong.
 
-    A vector has the part ε_k of each class in place of ε/C, with ε their sum.
+    A vector has the part ε_k of each class in place of ε/C, with ε their sum; (C, N) has one for each row.
     """
     if isinstance(epsilon, Tensor):
         log_p = max_log_probs(mean, var, tails)  # a class without rows has no part
-        return torch.logaddexp(log_p + torch.log1p(-epsilon.sum()), torch.log(epsilon)[:, None])
+        epsilon = epsilon.view(len(mean), -1)
+        return torch.logaddexp(log_p + torch.log1p(-epsilon.sum(0)), torch.log(epsilon))
     log_p = max_log_probs(mean, var, tails and epsilon == 0.0)
     if epsilon == 0.0:
         return log_p

@@ -220,15 +220,6 @@ def test_a_file_of_the_second_format_loads_ever_after():
     assert found.posterior.epsilon.tolist() == stored["epsilon"]
 
 
-def test_a_model_that_the_first_format_can_hold_is_written_in_it(tmp_path):
-    """So that version 0.1.0 reads it."""
-    assert pack(model())[0]["format"] == 1
-    epsilon = torch.tensor([0.5, 0.2, 0.0], dtype=torch.float64)
-    record, tensors = pack(model(posterior=posterior(epsilon=epsilon)))
-    assert record["format"] == FORMAT == 2
-    assert torch.equal(tensors["epsilon"], epsilon)
-
-
 def test_a_file_of_the_first_format_loads_ever_after():
     stored = json.loads((REFERENCE / "model_v1.json").read_text())
     found = read(REFERENCE / "model_v1.cavity")

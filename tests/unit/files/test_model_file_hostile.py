@@ -191,13 +191,31 @@ def random_labels(*values, number=2):
     return change
 
 
+def residual(number=2, **values):
+    given = {"variance": [[1.0, 2.0]] * 3, "share": [[0.5, 0.2]] * 3, "typical": [1.0] * 3} | values
+
+    def change(record, tensors):
+        record["format"] = number
+        tensors.update(
+            (f"residual.{name}", torch.tensor(x, dtype=torch.float64)) for name, x in given.items() if x is not None
+        )
+
+    return change
+
+
 TENSORS = {
     "more random labels than labels": (random_labels(0.5, 0.4, 0.1), "sum to less than 1"),
     "negative random labels": (random_labels(0.5, -0.1, 0.1), "at or above 0"),
     "random labels that are NaN": (random_labels(0.5, math.nan, 0.1), "NaN"),
     "random labels of others": (random_labels(0.5, 0.1), "epsilon must be"),
     "random labels in the first format": (random_labels(0.5, 0.1, 0.1, number=1), "unknown tensors: epsilon"),
-    "no random labels": (lambda record, tensors: record.update(format=2), "epsilon must be .*, got nothing"),
+    "a residual in the first format": (residual(number=1), "unknown tensors: residual.share, residual.typical"),
+    "half a residual": (residual(variance=None), "residual.variance must be .*, got nothing"),
+    "a residual that falls": (residual(variance=[[3.0, 2.0]] * 3), "residual.variance must increase"),
+    "a residual that is negative": (residual(variance=[[-3.0, 2.0]] * 3), "residual.variance must increase"),
+    "a share above one": (residual(share=[[0.5, 1.5]] * 3), "between 0 and 1"),
+    "a share that is NaN": (residual(share=[[0.5, math.nan]] * 3), "NaN"),
+    "a residual of others": (residual(share=[[0.5, 1.0]] * 2), "residual.share must be"),
     "nan": (put(Z=(3, math.nan)), "Z has NaN"),
     "infinity": (put(m=(0, -math.inf)), "m has NaN, infinity"),
     "nan in a setting": (put(params__noise=(0, math.nan)), r"params\.noise has NaN"),

@@ -70,6 +70,18 @@ def test_noise_that_calibration_finds_is_aleatoric_inside_the_data_only():
     assert far.epistemic > max(0.3, 10 * inside.epistemic.max())
 
 
+def test_random_labels_that_calibration_finds_are_aleatoric_inside_the_data_only():
+    X, y = clouds(400)
+    clf = fixed(kernel=RBF(0.6, 4.0), noise=0.05, n_inducing=15).fit(X, y)
+    q = replace(clf.posterior_, epsilon=torch.tensor([0.45, 0.45], dtype=torch.float64))
+    inside, far = (predict.uncertainty(q, torch.from_numpy(at)) for at in (BORDER, FAR))
+    for found in (inside, far):
+        np.testing.assert_allclose(found.aleatoric + found.epistemic, found.total, atol=1e-15)
+        assert (found.epistemic >= 0).all()
+    assert (inside.epistemic < 0.2 * clf.uncertainty(BORDER).epistemic).all()
+    assert far.epistemic > 0.2
+
+
 def test_copies_of_one_row_leave_the_share_of_a_single_place():
     """n rows at one place, each of precision Δ: 1 / (1 + n Δ c)."""
     q, n = posterior(), 40.0

@@ -428,7 +428,10 @@ def test_inference_sweeps_a_while_whatever_the_limit():
     plan = replace(PLAN, max_epochs=10**6, max_seconds=1e-9, sweep_tol=0.0)
     found = trainer(SEP(), PROBLEM, plan, learned=(False, False)).infer()
     assert found.epochs == 50
-    assert [record["event"] for record in found.history.records] == [None] * 50 + [Event.TIME_LIMIT]
+    assert [record["event"] for record in found.history.records] == [None] * 50 + [
+        Event.TIME_LIMIT,
+        Event.NOT_CONVERGED,
+    ]
     found = trainer(SEP(), PROBLEM, replace(plan, sweep_tol=1e-2), learned=(False, False)).infer()
     assert {record["event"] for record in found.history.records} == {None}
 
