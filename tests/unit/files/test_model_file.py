@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
 from cavity.files import tensor_file as tensorfile
-from cavity.files.model_file import FORMAT, ModelFileError, _parameter_axes, pack, read, write
+from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
 from cavity.fitting.encoding import Standard, Unscaled
 from cavity.gp.gaussian import Whitened
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
