@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.gp.prior import Prior
+from cavity.numerics.linalg import inverse_lower
 
 if TYPE_CHECKING:
     from cavity.gp.gaussian import Posterior
@@ -82,7 +83,9 @@ def measure_residual(
     scale = (total_weight - weight) / (weight.sum() - weight).clamp_min(torch.finfo(weight.dtype).tiny)
     neighbors = scale * (squares / c - weight * c).clamp_min(0.0) + (weight - 1.0).clamp_min(0.0) * c
     # Σ_i Δ_i w_i w_iᵀ = P − I gives the mean of Δ
-    gain = posterior.whitened.R_inverse.inverse().square().sum((-2, -1)) - f.W.shape[-2]
+    factor = posterior.whitened.R_inverse
+    factor = factor.mT if bool(factor.triu(1).any()) else factor  # upper triangular in the VI of the paper
+    gain = inverse_lower(factor).square().sum((-2, -1)) - f.W.shape[-2]
     known = (f.W.square().sum(-2) * weight).sum(-1) * (total_weight / weight.sum())
     precision = (gain.clamp_min(0.0) / known.clamp_min(torch.finfo(known.dtype).tiny))[:, None]
     share = 1.0 / (1.0 + precision * neighbors)
