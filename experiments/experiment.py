@@ -14,7 +14,18 @@ from benchmarks.records import Record, read
 Job = dict[str, Any]
 Config = dict[str, Any]
 
-NAMES = ("uci", "schemes", "sep_toy", "inducing", "satellite_time", "mnist", "airline", "vi_airline", "defaults")
+NAMES = (
+    "uci",
+    "schemes",
+    "sep_toy",
+    "inducing",
+    "satellite_time",
+    "mnist",
+    "airline",
+    "vi_airline",
+    "defaults",
+    "coverage",
+)
 FOLDER = Path(__file__).parent
 CONFIG, RESULTS = "config.toml", "results.jsonl"
 SMOKE = "smoke"  # the section of config.toml with a size that takes seconds
