@@ -260,16 +260,18 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     def error(accuracy: Array) -> float:
         return float(weight @ np.abs(stated - accuracy))
 
-    found, value, low, high = corrected(gap), float(weight @ np.abs(gap)), 0.0, 0.0
+    found, value, low = corrected(gap), float(weight @ np.abs(gap)), 0.0
+    start = value + float(weight @ noise)
     if chances(stated)[0] <= BELOW:
         shown = np.where(np.abs(gap) > THRESHOLD * noise, gap, 0.0)
         direction = shown / np.abs(shown).max() if shown.any() else np.sign(weight @ gap)
-        size = _last(lambda size: chances(shifted(direction, size))[0] <= BELOW)
-        low = error(shifted(direction, size))
-    for sign in (1.0, -1.0):
-        size = _last(lambda size, sign=sign: chances(shifted(sign, size))[1] > ABOVE)
-        high = max(high, error(shifted(sign, size)))
-    return Interval(value, min(low, value), max(high, value))
+        low = error(shifted(direction, _last(lambda size: chances(shifted(direction, size))[0] <= BELOW, start)))
+    over = _last(lambda size: chances(shifted(1.0, size))[1] > ABOVE, start)
+    high = max(value, error(shifted(1.0, over)))
+    if chances(shifted(-1.0, over))[1] > ABOVE:
+        under = _last(lambda size: chances(shifted(-1.0, size))[1] > ABOVE, over)
+        high = max(high, error(shifted(-1.0, under)))
+    return Interval(value, min(low, value), high)
 
 
 def check_calibration(y: Indices, log_p: Array) -> CalibrationCheck:
@@ -319,12 +321,14 @@ def reliability_curves(y: Indices, log_p: Array, classes: Sequence[str]) -> list
     return [top, *(reliability_curve(name, p[:, k], y == k) for k, name in enumerate(classes))]
 
 
-def _last(is_true: Callable[[float], bool]) -> float:
-    """Return the last number from 0 to 1 for which a condition is true, to half a percent; it is true up to there."""
-    low, high = 0.0, 1.0
-    if is_true(high):
-        return high
-    while high - low > max(0.005 * high, 1e-6):
+def _last(is_true: Callable[[float], bool], start: float) -> float:
+    """Return the last number from 0 to 1 up to which a condition is true, within 1 %; the search begins at `start`."""
+    low, high = 0.0, min(max(start, ROUNDING), 1.0)
+    while is_true(high):
+        if high == 1.0:
+            return high
+        low, high = high, min(2 * high, 1.0)
+    while high - low > max(0.01 * high, ROUNDING):
         middle = (low + high) / 2
         low, high = (middle, high) if is_true(middle) else (low, middle)
     return low
