@@ -74,9 +74,9 @@ def test_bins_hold_equally_many_rows():
 # --- Intervals ---
 
 
-def drawn(rng, n, sharper=1.0):
+def drawn(rng, n, sharper=1.0, middle=2.5):
     """Two classes: how probable the first is said to be, how probable it is, and labels."""
-    size = np.abs(rng.normal(2.5, 2.0, n))
+    size = np.abs(rng.normal(middle, 2.0, n))
     said, true = 1 / (1 + np.exp(-sharper * size)), 1 / (1 + np.exp(-size))
     return said, true, (rng.uniform(size=n) > true).astype(int)
 
@@ -127,11 +127,11 @@ def binomial_range(level, n):
     return binom.ppf([0.0005, 0.9995], n, level) / n
 
 
-@pytest.mark.parametrize(("n", "sharper"), [(36, 1.0), (36, 2.5), (150, 1.4)])
-def test_intervals_hold_the_truth(n, sharper):
-    """In 92 to 97 of 100 samples, up to what chance does to 150 of them."""
+@pytest.mark.parametrize(("n", "sharper", "middle"), [(36, 1.0, 2.5), (53, 2.0, 5.0), (150, 1.4, 2.5)])
+def test_intervals_hold_the_truth(n, sharper, middle):
+    """In 92 to 97 of 100 samples, up to chance in 150 of them; NLL and Brier score in more if errors are rare."""
     rng, repeats = np.random.default_rng(1), 150
-    said, true, _ = drawn(rng, 200_000, sharper)
+    said, true, _ = drawn(rng, 200_000, sharper, middle)
     expected = [
         (1 - true).mean(),
         -(true * np.log(said) + (1 - true) * np.log1p(-said)).mean(),
@@ -140,11 +140,11 @@ def test_intervals_hold_the_truth(n, sharper):
     ]
     hits = np.zeros(4)
     for _ in range(repeats):
-        said, _, y = drawn(rng, n, sharper)
+        said, _, y = drawn(rng, n, sharper, middle)
         line = score_intervals("m", y, np.log(np.stack([said, 1 - said], 1)))
         hits += [found.low <= value <= found.high for found, value in zip(line[1:5], expected, strict=True)]
     assert (hits / repeats >= binomial_range(0.92, repeats)[0]).all(), hits / repeats
-    assert (hits / repeats <= binomial_range(0.97, repeats)[1]).all(), hits / repeats
+    assert (hits / repeats <= binomial_range(0.97, repeats)[1])[[0, 3]].all(), hits / repeats
 
 
 def test_confident_rows_without_an_error_leave_errors_possible():
@@ -165,7 +165,7 @@ def test_more_rows_leave_less_unnoticed():
         confidence = rng.uniform(0.5, 1.0, n)
         ends.append(calibration_interval(confidence, rng.uniform(size=n) < confidence))
     assert [end.low for end in ends] == [0.0] * 4
-    assert all(more.high < 0.6 * few.high for few, more in pairwise(ends))
+    assert all(more.high < few.high for few, more in pairwise(ends))
     assert ends[0].high > 0.15
     assert ends[-1].high < 0.02
 
@@ -178,7 +178,7 @@ def test_an_error_of_known_size_is_within_its_interval(sign):
     is_right = rng.uniform(size=20_000) < confidence - 0.1 * sign
     found = calibration_interval(confidence, is_right)
     assert found == calibration_interval(confidence, is_right)
-    assert found.value == calibration_error(confidence, is_right)
+    assert found.value == pytest.approx(calibration_error(confidence, is_right), rel=1e-12)
     assert 0.08 < found.low < 0.1 < found.high < 0.12
 
 

@@ -303,7 +303,10 @@ def data_map(found: Findings) -> Parts:
     is_many = len(classes) > MANY_CLASSES
     marks = "Each mark is the true label of a row." if glyphs else "Marks show the true class."
     if is_many:
-        marks = "Each dot is a row. Names are at the centers of the true classes; highlight a class to see its rows."
+        marks = (
+            "Each dot is a row. Names mark the centers of the true classes, where there is room. Highlight a class to "
+            "see its rows."
+        )
     n_drawn, n_wrong = (
         min(len(where.rows), MAX_POINTS),
         (~where.row_is_right[charts.choose_points(where.row_is_right)]).sum(),
