@@ -72,9 +72,9 @@ def run(job: Job) -> Record:
             below[name] += true < interval.low
             above[name] += true > interval.high
             width[name] += interval.high - interval.low
-        true = np.array([accuracy[rows].mean() for rows in calibration_bins(p.max(1), len(curve.rows))])
-        below["bins"] += float((true < curve.low).mean())
-        above["bins"] += float((true > curve.high).mean())
+        of_bins = np.array([accuracy[rows].mean() for rows in calibration_bins(p.max(1), len(curve.rows))])
+        below["bins"] += float((of_bins < curve.low).mean())
+        above["bins"] += float((of_bins > curve.high).mean())
         width["bins"] += float((curve.high - curve.low).mean())
     n = job["reports"]
     return {

@@ -74,6 +74,7 @@ class ReliabilityCurve(NamedTuple):
         rows: number of rows in each bin.
         ece: expected calibration error over 15 bins with equal numbers of rows, whatever the bins of the curve.
         spread: histogram of the confidence over [0, 1], with as many bins as were asked for.
+        interval: 95 % interval of the calibration error, if it was asked for.
     """
 
     name: str | None
@@ -84,6 +85,7 @@ class ReliabilityCurve(NamedTuple):
     rows: Indices
     ece: float
     spread: Indices
+    interval: Interval | None = None
 
 
 class CalibrationCheck(NamedTuple):
@@ -240,7 +242,8 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     rows = calibration_bins(confidence, bins)
     n = np.array([len(part) for part in rows])
     stated = np.clip([confidence[part].mean() for part in rows], 0.0, 1.0)
-    gap = stated - np.array([is_right[part].mean() for part in rows])
+    hits = np.array([is_right[part].sum() for part in rows])
+    gap = stated - hits / n
     weight, noise = n / n.sum(), np.sqrt(stated * (1 - stated) / n) + np.finfo(float).eps
 
     def corrected(gap: Array) -> Array:
@@ -250,7 +253,7 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
 
     def chances(accuracy: Array) -> tuple[float, float]:
         """How often bins of this accuracy give a value at least, and at most, as large as the rows do."""
-        drawn = np.random.default_rng(1).binomial(n, accuracy, (DRAWS, len(n)))
+        drawn = np.random.default_rng(hits).binomial(n, accuracy, (DRAWS, len(n)))  # the same for the same rows
         values = corrected(stated - drawn / n)
         return float((values >= found - ROUNDING).mean()), float((values <= found + ROUNDING).mean())
 
@@ -322,13 +325,13 @@ def reliability_curves(y: Indices, log_p: Array, classes: Sequence[str]) -> list
 
 
 def _last(is_true: Callable[[float], bool], start: float) -> float:
-    """Return the last number from 0 to 1 up to which a condition is true, within 1 %; the search begins at `start`."""
+    """Return the last number from 0 to 1 up to which a condition is true, within 0.3 %; begin at `start`."""
     low, high = 0.0, min(max(start, ROUNDING), 1.0)
     while is_true(high):
         if high == 1.0:
             return high
         low, high = high, min(2 * high, 1.0)
-    while high - low > max(0.01 * high, ROUNDING):
+    while high - low > max(0.003 * high, ROUNDING):
         middle = (low + high) / 2
         low, high = (middle, high) if is_true(middle) else (low, middle)
     return low

@@ -317,8 +317,8 @@ def data_map(found: Findings) -> Parts:
                   _centers(where.rows, where.row_class, classes, "Rows"))  # fmt: skip
     inducing = legend = None
     if len(where.inducing):
-        shown, of = len(where.inducing[charts.drawn_inducing(where)]), counted(where.n_inducing, "inducing point")
-        some = f"The {of}" if shown == where.n_inducing else f"{whole(shown)} of the {of}, evenly chosen,"
+        n_shown, of = len(where.inducing[charts.drawn_inducing(where)]), counted(where.n_inducing, "inducing point")
+        some = f"The {of}" if n_shown == where.n_inducing else f"{whole(n_shown)} of the {of}, evenly chosen,"
         caption = f"{some} by class. {'Small gray dots are rows' if is_many else 'Rows are dots'}."
         inducing = figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption,
                           _centers(where.inducing, where.inducing_class, classes, "Points"))  # fmt: skip
