@@ -236,8 +236,9 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     bins. It holds the errors that a test does not reject. The test corrects the gap of each bin for chance and compares
     the mean with simulations of a model that has this error: for the upper end, of a model that is overconfident or
     underconfident by the same amount everywhere, where an error is hardest to notice; for the lower end, of one that is
-    wrong where these rows show it. The interval includes the measured error, and starts at 0 if a perfectly calibrated
-    model would have such rows in more than 4 % of cases.
+    wrong where these rows show it. The interval starts at 0 if a perfectly calibrated model would have such rows in more
+    than 4 % of cases. It includes the measured error, and what the rows of such a model typically leave possible: rows
+    that agree with their confidence by luck do not rule out more.
     """
     rows = calibration_bins(confidence, bins)
     n = np.array([len(part) for part in rows])
@@ -251,11 +252,15 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
         z2 = np.minimum((gap / noise) ** 2, 100.0)
         return np.asarray((np.abs(gap) - noise * (1 - z2 / 1.5) * np.exp(-z2 / 2)) @ weight)
 
-    def chances(accuracy: Array) -> tuple[float, float]:
-        """How often bins of this accuracy give a value at least, and at most, as large as the rows do."""
-        drawn = np.random.default_rng(hits).binomial(n, accuracy, (DRAWS, len(n)))  # the same for the same rows
-        values = corrected(stated - drawn / n)
-        return float((values >= found - ROUNDING).mean()), float((values <= found + ROUNDING).mean())
+    def simulate(accuracy: Array) -> Array:
+        """Values of rows with this accuracy in each bin; the same for the same rows."""
+        return corrected(stated - np.random.default_rng(hits).binomial(n, accuracy, (DRAWS, len(n))) / n)
+
+    def is_too_small(accuracy: Array) -> bool:
+        return bool((simulate(accuracy) >= found - ROUNDING).mean() <= BELOW)
+
+    def is_possible(accuracy: Array) -> bool:
+        return bool((simulate(accuracy) <= typical + ROUNDING).mean() > ABOVE)
 
     def shifted(direction: Array | float, size: float) -> Array:
         return np.clip(stated - size * direction, 0.0, 1.0)
@@ -264,15 +269,15 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
         return float(weight @ np.abs(stated - accuracy))
 
     found, value, low = corrected(gap), float(weight @ np.abs(gap)), 0.0
-    start = value + float(weight @ noise)
-    if chances(stated)[0] <= BELOW:
+    typical, start = np.maximum(found, np.median(simulate(stated))), value + float(weight @ noise)
+    if is_too_small(stated):
         shown = np.where(np.abs(gap) > THRESHOLD * noise, gap, 0.0)
         direction = shown / np.abs(shown).max() if shown.any() else np.sign(weight @ gap)
-        low = error(shifted(direction, _last(lambda size: chances(shifted(direction, size))[0] <= BELOW, start)))
-    over = _last(lambda size: chances(shifted(1.0, size))[1] > ABOVE, start)
+        low = error(shifted(direction, _last(lambda size: is_too_small(shifted(direction, size)), start)))
+    over = _last(lambda size: is_possible(shifted(1.0, size)), start)
     high = max(value, error(shifted(1.0, over)))
-    if chances(shifted(-1.0, over))[1] > ABOVE:
-        under = _last(lambda size: chances(shifted(-1.0, size))[1] > ABOVE, over)
+    if is_possible(shifted(-1.0, over)):
+        under = _last(lambda size: is_possible(shifted(-1.0, size)), over)
         high = max(high, error(shifted(-1.0, under)))
     return Interval(value, min(low, value), high)
 
