@@ -236,9 +236,9 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     bins. It holds the errors that a test does not reject. The test corrects the gap of each bin for chance and compares
     the mean with simulations of a model that has this error: for the upper end, of a model that is overconfident or
     underconfident by the same amount everywhere, where an error is hardest to notice; for the lower end, of one that is
-    wrong where these rows show it. The interval starts at 0 if a perfectly calibrated model would have such rows in more
-    than 4 % of cases. It includes the measured error, and what the rows of such a model typically leave possible: rows
-    that agree with their confidence by luck do not rule out more.
+    wrong where these rows show it. The interval starts at 0 if a perfectly calibrated model would have such rows in
+    more than 4 % of cases. It includes the measured error, and what the rows of such a model typically leave possible:
+    rows that agree with their confidence by luck do not rule out more.
     """
     rows = calibration_bins(confidence, bins)
     n = np.array([len(part) for part in rows])
