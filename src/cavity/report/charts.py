@@ -305,7 +305,7 @@ def rejection_curve(key: str, found: Findings) -> Markup:
 
 MAP_BOTTOM, MAP_HEIGHT = 338.0, 384.0
 SHARED = -1  # the class of inducing points that all classes share
-MANY_CLASSES = 10  # more have their names on the map instead of different marks
+MANY_CLASSES = 10  # from here on, they have their names on the map instead of different marks
 NAME_HEIGHT = 14.0
 
 
@@ -356,7 +356,7 @@ def _map_frame(found: Map) -> tuple[Frame, Markup, Markup]:
 
 def _map_marks(frame: Frame, at: Array, of: Indices, classes: Sequence[str], tips: list[str]) -> list[Markup]:
     """Marks grouped by class, so that one class can be highlighted; dots and the names of the classes if many."""
-    is_many, glyphs, groups, names = len(classes) > MANY_CLASSES, are_glyphs(classes), [], []
+    is_many, glyphs, groups, names = len(classes) >= MANY_CLASSES, are_glyphs(classes), [], []
     used: list[tuple[float, float, float]] = []  # where names are, and half of their widths
     present, counts = np.unique(of, return_counts=True)
     for c in present[np.argsort(-counts, kind="stable")].tolist():  # names of large classes come first

@@ -39,7 +39,7 @@ def scores(found: Findings) -> Parts:
         intervals = [getattr(model, field) for model in found.scores]
         end, least = charts.common_end(intervals), min(interval.value for interval in intervals)
         for i, own in enumerate(intervals):
-            is_best = len(rows) > 1 and math.isfinite(own.value) and own.value <= least
+            is_best = not found.no_verdict and len(rows) > 1 and math.isfinite(own.value) and own.value <= least
             value, spread = percent(own.value) if as_percent else number(own.value), between(own, as_percent)
             named, told = f"{title} of {name(found.scores[i].name)}", f"{value}, 95 % interval {spread}."
             drawn = charts.whisker(f"score-{i}-{field}", own, end, named, told, is_best)
@@ -300,7 +300,7 @@ def data_map(found: Findings) -> Parts:
         lead += " Points that are close here can be far apart in other dimensions."
     options = [("", "all"), *((str(k), name(c)) for k, c in enumerate(classes))]
     control = picker("pick-mark", "Highlight class", options, "", "map-figures")
-    is_many = len(classes) > MANY_CLASSES
+    is_many = len(classes) >= MANY_CLASSES
     marks = "Each mark is the true label of a row." if glyphs else "Marks show the true class."
     if is_many:
         marks = (
