@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 BINS = 15  # of the calibration error
 MIN_ROWS_PER_BIN = 10  # of a reliability curve, by default
 Z = 1.959964  # normal quantile of a 95 % interval
-BELOW, ABOVE = 0.04, 0.025  # levels of the tests behind the interval of a calibration error. Most tests are cautious:
+BELOW, ABOVE = 0.04, 0.015  # levels of the tests behind the interval of a calibration error. Most tests are cautious:
 # in simulations, the intervals miss the true error in about 5 % of cases (experiments/coverage).
 DRAWS = 500  # simulated for each calibration error that is tested
 ROUNDING = 1e-9
@@ -234,11 +234,12 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     In bins of few rows, chance alone separates confidence and accuracy, so the measured error is too large. The
     interval is one of the true error: the mean distance between confidence and the probability to be right, in the same
     bins. It holds the errors that a test does not reject. The test corrects the gap of each bin for chance and compares
-    the mean with simulations of a model that has this error: for the upper end, of a model that is overconfident or
-    underconfident by the same amount everywhere, where an error is hardest to notice; for the lower end, of one that is
-    wrong where these rows show it. The interval starts at 0 if a perfectly calibrated model would have such rows in
-    more than 4 % of cases. It includes the measured error, and what the rows of such a model typically leave possible:
-    rows that agree with their confidence by luck do not rule out more.
+    the mean with simulated rows of models that have this error: models that are overconfident or underconfident by the
+    same amount everywhere, where an error is hardest to notice, and models that are wrong where these rows show it.
+
+    The interval starts at 0 if a perfectly calibrated model would have such rows in more than 4 % of cases. It includes
+    the measured error, and what the rows of a calibrated model typically leave possible: rows that agree with their
+    confidence by luck do not rule out more.
     """
     rows = calibration_bins(confidence, bins)
     n = np.array([len(part) for part in rows])
@@ -265,21 +266,23 @@ def calibration_interval(confidence: Array, is_right: Mask, bins: int = BINS) ->
     def shifted(direction: Array | float, size: float) -> Array:
         return np.clip(stated - size * direction, 0.0, 1.0)
 
+    def least(direction: Array | float) -> float:
+        return error(shifted(direction, _last(lambda size: is_too_small(shifted(direction, size)), start)))
+
+    def most(direction: Array | float) -> float:
+        return error(shifted(direction, _last(lambda size: is_possible(shifted(direction, size)), start)))
+
     def error(accuracy: Array) -> float:
         return float(weight @ np.abs(stated - accuracy))
 
-    found, value, low = corrected(gap), float(weight @ np.abs(gap)), 0.0
+    found, value, low = corrected(gap), error(hits / n), 0.0
     typical, start = np.maximum(found, np.median(simulate(stated))), value + float(weight @ noise)
+    high = max(value, most(1.0), most(-1.0))
     if is_too_small(stated):
         shown = np.where(np.abs(gap) > THRESHOLD * noise, gap, 0.0)
-        direction = shown / np.abs(shown).max() if shown.any() else np.sign(weight @ gap)
-        low = error(shifted(direction, _last(lambda size: is_too_small(shifted(direction, size)), start)))
-    over = _last(lambda size: is_possible(shifted(1.0, size)), start)
-    high = max(value, error(shifted(1.0, over)))
-    if is_possible(shifted(-1.0, over)):
-        under = _last(lambda size: is_possible(shifted(-1.0, size)), over)
-        high = max(high, error(shifted(-1.0, under)))
-    return Interval(value, min(low, value), high)
+        seen = [float(np.sign(weight @ gap)), *([shown / np.abs(shown).max()] if shown.any() else [])]
+        low, high = min(value, *map(least, seen)), max(high, *map(most, seen))
+    return Interval(value, low, high)
 
 
 def check_calibration(y: Indices, log_p: Array) -> CalibrationCheck:
