@@ -67,8 +67,8 @@ def examine(
         clf: a fitted classifier.
         X: features, (N, D); an array or a data frame.
         y: labels, (N,), all of them known to the model.
-        train: features and labels of the training rows, to train baselines on; without them, baselines are
-            cross-fitted on X and y.
+        train: features and labels of the training rows, to train baselines on and to find rows that the model has
+            seen; without them, baselines are cross-fitted on X and y.
         title: of the report.
         row_names: names of the rows, such as line numbers in a file; by default their indices in X.
         is_command_line: whether advice names options of the command line instead of arguments.
