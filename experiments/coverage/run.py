@@ -19,7 +19,13 @@ from experiments.experiment import Config, Job, Summary, Verdict
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-INTERVALS = {"error": "error", "nll": "NLL", "brier": "Brier score", "ece": "calibration error", "bins": "reliability"}
+INTERVALS = {
+    "error": "error",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "calibration error",
+    "bins": "accuracy of a bin",
+}
 SPREAD = {"typical": 2.0, "confident": 8.0}  # standard deviation of the latent values
 LEAST_PROBABLE = 1e-4  # probability shared by all classes
 POPULATION = 200_000  # rows that stand for all rows
@@ -130,7 +136,10 @@ def _true_probabilities(p: Array, accuracy: Array) -> Array:
 
 def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     """Show the coverage of every interval in every cell, and judge whether all are within the limits."""
-    rows = []
+    rows, records = (
+        [],
+        sorted(records, key=lambda r: [r[name] for name in ("kind", "model", "classes", "error", "rows")]),
+    )
     for r in records:
         model = f"{r['model']}, {r['kind']}" if r["error"] else f"{r['model']}, calibrated"
         shown = [f"{_coverage(r, name):.1%}" for name in INTERVALS]
@@ -154,14 +163,15 @@ def _coverage(record: Record, name: str) -> float:
 
 
 def _verdicts(records: list[Record], config: Config) -> list[Verdict]:
+    """Judge both limits of every interval."""
     verdicts = []
     for name, words in INTERVALS.items():
-        found = [_coverage(r, name) for r in records]
-        inside = sum(config["least"] <= value <= config["most"] for value in found)
-        claim = f"the interval of the {words} covers in {config['least']:.0%} to {config['most']:.0%} of the reports"
-        mean = sum(found) / len(found)
-        evidence = f"{inside} of {len(found)} cells; {min(found):.1%} to {max(found):.1%}, {mean:.1%} on average"
-        verdicts.append(Verdict(claim, inside == len(found), evidence))
+        found = np.array([_coverage(r, name) for r in records])
+        told = f"{found.min():.1%} to {found.max():.1%}, {found.mean():.1%} on average"
+        for limit, holds in ((f"at least {config['least']:.0%}", found >= config["least"]),
+                             (f"at most {config['most']:.0%}", found <= config["most"])):  # fmt: skip
+            claim = f"the interval of the {words} covers in {limit} of the reports"
+            verdicts.append(Verdict(claim, bool(holds.all()), f"{holds.sum()} of {len(found)} cells; {told}"))
     return verdicts
 
 
