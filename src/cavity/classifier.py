@@ -453,8 +453,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Args:
             X: features, (N, D).
             y: labels, (N,).
-            train: features and labels of the training rows, for the baselines; without them the baselines are
-                cross-validated on the rows given.
+            train: features and labels of the training rows, to train the baselines and to find rows that the model has
+                seen; without them the baselines are cross-validated on the rows given.
             title: of the page.
             row_names: integers that identify the rows, such as line numbers; by default their indices.
 

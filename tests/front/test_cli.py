@@ -153,6 +153,12 @@ def test_no_holdout_learns_from_all_rows_and_evaluate_warns(folder, tmp_path):
     told = run("evaluate", out, folder / "iris.csv")
     assert "was trained on these rows" in told.stderr
     assert "on 150 rows" in told.stdout
+    assert "No verdict on calibration, because the model was trained on these rows." in told.stdout
+    assert json.loads(run("evaluate", out, folder / "iris.csv", "--json").stdout)["calibration"] is None
+    run("report", out, folder / "iris.csv", "-o", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "no verdict on calibration, because the model was trained on these rows" in page
+    assert "fit with <code>--holdout</code>" in page
 
 
 def test_two_fits_with_one_seed_are_the_same_model_and_another_seed_holds_out_others(folder, tmp_path):

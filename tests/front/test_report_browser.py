@@ -188,6 +188,31 @@ def test_marks_of_one_class_are_picked_out_by_keyboard(opened):
     assert {value for _, value in opacity} == {"1", "0.12"}
 
 
+def test_a_name_without_room_appears_with_its_class(opened):
+    tab = opened("large")
+    hidden = tab.evaluate(
+        "document.querySelector('#map-rows-title').closest('svg').querySelector('.crowded').dataset.class"
+    )
+    shown = f"#map svg:has(#map-rows-title) .names[data-class='{hidden}']"
+    assert not tab.is_visible(shown)
+    tab.select_option("#pick-mark", hidden)
+    assert tab.is_visible(shown)
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_a_table_wider_than_a_phone_shows_that_it_scrolls(opened, color_scheme):
+    """Words above it, and an edge that fades until the last column is reached; none of it where there is room."""
+    tab = opened("digits", 390, color_scheme=color_scheme)
+    box, cue = tab.locator("#scores .scroll"), tab.locator("#scores .cue").first
+    assert cue.is_visible()
+    assert cue.inner_text() == "Scroll sideways for more columns →"
+    fades = "box => getComputedStyle(box).maskImage !== 'none'"
+    assert box.evaluate(fades)
+    box.evaluate("box => new Promise(done => { box.onscroll = done; box.scrollLeft = box.scrollWidth; })")
+    assert not box.evaluate(fades)
+    assert not opened("digits", DESK).locator("#scores .cue").first.is_visible()
+
+
 def test_the_table_of_rows_is_sorted_by_keyboard(opened):
     tab = opened()
     press_until(tab, "#uncertainty .rows th:nth-child(1) button", most=300)

@@ -46,6 +46,7 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
 
     from cavity.classifier import GPClassifier
     from cavity.metrics import scores
+    from cavity.report import Report, examine
     from cavity.report.text import images, table
 
     click.echo(f"digits: {len(X_train)} images to learn from, {len(X_test)} to test on, 10 classes\n")
@@ -77,7 +78,7 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     ep.save(out / "digits.cavity")
-    report = ep.report(X_test, y_test, train=(X_train, y_train), title="Handwritten digits")
-    report.save(out / "report.html")
+    training, title = (X_train, y_train), "Handwritten digits"
+    Report(examine(ep, X_test, y_test, train=training, title=title, is_command_line=True)).save(out / "report.html")
     click.echo(f"\nOpen {out / 'report.html'}, a report on cavity EP, in a browser.")
     click.echo(f"Load the model with cavity.load({str(out / 'digits.cavity')!r}).")

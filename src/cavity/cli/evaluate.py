@@ -20,7 +20,7 @@ from cavity.data.source import Array, labels_of
 from cavity.runtime.launcher import is_main_process
 
 if TYPE_CHECKING:
-    from cavity.metrics import Scores
+    from cavity.metrics import CalibrationCheck, Scores
 
 ROWS = 8192  # predicted at a time
 
@@ -61,10 +61,12 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
                 done(len(index))
     heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
     output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
-    output.print(describe_scores(tally) + "\n\n" + class_table(tally))
+    output.print(describe_scores(tally, which) + "\n\n" + class_table(tally))
+    check, is_known = tally.calibration(), which == "learned from"
+    interval = {"ece": check.ece.value, "low": check.ece.low, "high": check.ece.high, "fault": check.fault}
     output.result(
-        model=model, data=table.name, rows=tally.n_rows, which=which,
-        scores=tally.scores()._asdict(), classes=tally.by_class(),
+        model=model, data=table.name, rows=tally.n_rows, which=which, scores=tally.scores()._asdict(),
+        calibration=None if is_known else interval, classes=tally.by_class(),
     )  # fmt: skip
 
 
@@ -93,15 +95,19 @@ class Tally:
 
     def scores(self) -> Scores:
         """Return averages over all rows."""
-        from cavity.metrics import Scores, calibration_error
+        from cavity.metrics import Scores
 
         if not self.n_rows:
             raise ValueError("At least one row is required to compute scores, got none.")
-        confidence, is_right = np.concatenate(self._confidence), np.concatenate(self._is_right)
         brier = max(self._brier / self.n_rows, 0.0)  # a difference of large sums can be slightly negative
-        return Scores(
-            float(1.0 - is_right.mean()), self._nll / self.n_rows, brier, calibration_error(confidence, is_right)
-        )
+        check = self.calibration()
+        return Scores(1.0 - check.accuracy, self._nll / self.n_rows, brier, check.ece.value)
+
+    def calibration(self) -> CalibrationCheck:
+        """Return the calibration error of all rows with its interval."""
+        from cavity.metrics import calibration_check
+
+        return calibration_check(np.concatenate(self._confidence), np.concatenate(self._is_right))
 
     def most_frequent(self) -> tuple[str, float]:
         """Return the most frequent label, and the error of always predicting it."""
@@ -139,18 +145,22 @@ def score(
     return tally
 
 
-def describe_scores(tally: Tally) -> str:
-    """Return the scores as lines of a table, each with its meaning."""
-    found, (label, error) = tally.scores(), tally.most_frequent()
+def describe_scores(tally: Tally, which: str = "new") -> str:
+    """Return the scores as lines of a table, each with its meaning, and what is known about calibration."""
+    from cavity.report.text import calibration_verdict
+
+    found, (label, error), check = tally.scores(), tally.most_frequent(), tally.calibration()
+    verdict = calibration_verdict(check, "the model was trained on these rows" if which == "learned from" else "")
     guess = math.log(len(tally.classes))
     rows = [
         ("error", percent(found.error), f"wrong labels; always predicting {label!r} gives {percent(error)}"),
         ("NLL", f"{found.nll:.3f}", f"negative log-likelihood in nats; uniform guessing gives {guess:.3f}"),
         ("Brier", f"{found.brier:.3f}", "squared distance of the probabilities from the truth, 0 to 2"),
-        ("calibration error", percent(found.ece), "mean difference between confidence and accuracy"),
+        ("calibration error", f"{found.ece:.3f}", "mean difference between confidence and accuracy"),
     ]
     wide, long = (max(len(row[k]) for row in rows) for k in (0, 1))
-    return "\n".join(f"  {name:<{wide}}  {value:>{long}}  {meaning}" for name, value, meaning in rows)
+    lines = [f"  {name:<{wide}}  {value:>{long}}  {meaning}" for name, value, meaning in rows]
+    return "\n".join([*lines, "", f"  {verdict[0].upper()}{verdict[1:]}."])
 
 
 def class_table(tally: Tally) -> str:

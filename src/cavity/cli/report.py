@@ -66,14 +66,19 @@ def report(
         index = encode(learned.y, classes, lambda i: f"training rows, row {numbers[i]}", as_text=True)
         training = learned.X, classes[index]
     output.status(f"Examining {plural(len(found.class_index), 'row')}")
-    page = loaded.model.report(
+
+    from cavity.report import Report, examine
+
+    findings = examine(
+        loaded.model,
         frame(found.rows.X, loaded.names),
         classes[found.class_index],
         train=training,
         title=title or f"{model.stem} on {table.name}",
         row_names=found.rows.numbers.tolist(),
+        is_command_line=True,
     )
-    out, problem = save_anywhere(page.save, out)
+    out, problem = save_anywhere(Report(findings).save, out)
     output.print(f"{out}: a report on {plural(len(found.class_index), 'row')}")
     output.result(
         model=model, data=table.name, report=out, rows=len(found.class_index), which=found.which,

@@ -218,7 +218,7 @@ def rows_to_score(table: TableFiles, loaded: LoadedModel, target: str, drop_miss
         return ScoredRows(rows, index, None, "new")
     if not held.any():
         note_learned(table, out)
-        return ScoredRows(rows, index, None, "learned from")
+        return ScoredRows(rows, index, rows, "learned from")
     out.note(f"{table.name}: the model was trained on this file; only the {plural(int(held.sum()), 'row')} "
                 "held out from training are used")  # fmt: skip
     return ScoredRows(rows.take(held), index[held], rows.take(~held), "held out")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cavity.metrics import ReliabilityCurve, one_hot, reliability_curve
+from cavity.metrics import ReliabilityCurve, calibration_interval, one_hot, reliability_curve
 from cavity.plot.style import axes_for, nth_style, plain, probabilities
 
 STRIP = 0.16  # of the height of the axes
@@ -101,7 +101,10 @@ class ReliabilityDisplay:
                 raise ValueError(f"`by_class` must be a bool or labels in {labels!r}, got by_class={by_class!r}.")
             chosen = [labels.tolist().index(label) for label in wanted]
             predictions = [(str(labels[k]), p[:, k], truth[:, k]) for k in chosen]
-        return cls([reliability_curve(*part, n_bins, strategy) for part in predictions]).plot(ax, **kw)
+        curves = [reliability_curve(*part, n_bins, strategy) for part in predictions]
+        if by_class is False:
+            curves = [curves[0]._replace(interval=calibration_interval(*predictions[0][1:]))]
+        return cls(curves).plot(ax, **kw)
 
     def plot(
         self, ax: Any = None, *, intervals: bool = True, counts: bool | None = None, **kw: Any
@@ -127,7 +130,7 @@ class ReliabilityDisplay:
             style, ends = nth_style(i), [curve.accuracy - curve.low, curve.high - curve.accuracy]
             settings = {"color": style.color, "marker": style.marker, "linestyle": style.line, "markersize": 5.5,
                         "linewidth": 1.5, "elinewidth": 1.0, "capsize": 2.0,
-                        "label": f"{curve.name} (ECE {curve.ece:.3f})",
+                        "label": f"{curve.name} ({_error(curve)})",
                         "yerr": np.clip(ends, 0.0, None) if intervals else None}  # fmt: skip
             self.lines_.append(self.ax_.errorbar(curve.confidence, curve.accuracy, **(settings | kw)))
         is_counted = len(self.curves) == 1 if counts is None else counts
@@ -150,3 +153,8 @@ class ReliabilityDisplay:
         loc, anchor = ("lower left", (0.0, 1.0)) if is_short else ("center left", (1.0, 0.5))  # curves may be anywhere
         self.ax_.legend(frameon=False, fontsize="small", loc=loc, bbox_to_anchor=anchor)
         return self
+
+
+def _error(curve: ReliabilityCurve) -> str:
+    spread = "" if curve.interval is None else f", 95 %: {curve.interval.low:.3f} to {curve.interval.high:.3f}"
+    return f"ECE {curve.ece:.3f}{spread}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from cavity.gp.probabilities import Uncertainty
 from cavity.metrics import Array, CalibrationCheck, Indices, Mask, ScoreIntervals, Z, row_losses
 from cavity.report.baselines import FREQUENCIES, Baseline
 from cavity.report.findings import Advice, TrainingCurve
-from cavity.report.text import counted, listed
+from cavity.report.text import NEGLIGIBLE_ECE, between, calibration_verdict, counted, listed, number
 from cavity.report.uncertain import is_far
 
 Parts = Iterator[tuple[str, str, str]]  # level, what, remedy
@@ -22,11 +23,10 @@ FEW_ROWS, FEW_OF_A_CLASS, FEW_TRAINING_ROWS = 100, 10, 10
 IMBALANCED = 10  # rows of the largest class for one row of the smallest
 MANY_FAR = 0.02  # share of rows far from the training rows
 MANY_INDUCING = 0.5  # inducing points for each training row
-MANY_KNOWN = 0.2  # share of rows that are training rows, beyond chance
-NEGLIGIBLE_ECE = 0.01  # too small to matter, even if it is significant
-LARGE_CHANCE_ECE = 0.1  # too large to judge calibration
+MANY_KNOWN = 0.05  # share of rows that are training rows, beyond chance
 CONFIDENT = 0.95
 MANY_SDS = 3.5  # standard deviations, because many classes are tested at once
+TOLERABLE_ECE = 0.05  # an error up to which probabilities are useful
 MANY_SETBACKS = 5
 SHARP = 2.0
 LONGEST_QUOTE = 120  # characters
@@ -51,6 +51,38 @@ EVENTS = [
     (("checkpoint_skipped",), "note", "A damaged checkpoint was skipped", "Check the disk for errors."),
 ]  # fmt: skip
 
+# Arguments, and the options that replace them on a page from the command line; some exist in Python only.
+OPTIONS = [
+    (r"n_inducing=(\d+)", r"`--inducing \1`"),
+    (r"\(n_inducing\)", "(`--inducing`)"),
+    (r"max_epochs=(\d+)", r"`--epochs \1`"),
+    (r"a larger max_epochs", "more `--epochs`"),
+    (r"max_seconds=(\S+)\.$", r"`--seconds \1`."),
+    (r"(method|scaling)='(\w+)'", r"`--\1 \2`"),
+    (r"class_weight='balanced'", "`--class-weight balanced`"),
+    (r"kernel=Matern52\(\)", "`--kernel matern52`"),
+    (r"resume=True", "`--resume`"),
+    (r"pass `train`", "name the training file with `--train`"),
+    (r"Hold out rows before `fit` \(train_test_split\) and report on those",
+     "Report on other rows, or fit with `--holdout`"),
+    (r"cavity\.metrics or ", ""),
+    (r"clf\.uncertainty", "`cavity predict --uncertainty`"),
+    (r"Keep priors='default', collect", "Collect"),
+    (r"(kernel=RBF\(\) \+ Linear\(\) \+ Constant\(\)|calibrate=\w+|learning_rate|dtype='\w+'|partial_fit)",
+     r"\1 (in Python)"),
+]  # fmt: skip
+
+
+def as_options(text: str) -> str:
+    """Replace arguments in advice by options of the command line.
+
+    >>> as_options("Fit again with n_inducing=200 and method='ep'.")
+    'Fit again with `--inducing 200` and `--method ep`.'
+    """
+    for pattern, option in OPTIONS:
+        text = re.sub(pattern, option, text)
+    return text
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -70,6 +102,7 @@ class Evidence:
     is_constant: Mask  # features that are the same in every row
     is_training: bool  # whether these are the training rows
     n_known: int | None  # examined rows that are among the given training rows; None if none were given
+    is_command_line: bool = False  # whether advice names options instead of arguments
 
     @property
     def counts(self) -> Indices:
@@ -83,9 +116,12 @@ class Evidence:
         return None if counts is None or len(counts) != len(self.classes) else np.asarray(counts, dtype=np.int64)
 
     @property
-    def is_contaminated(self) -> bool:
-        """Whether these rows are the training rows, or too many of them are."""
-        return self.is_training or (self.n_known or 0) > MANY_KNOWN * len(self.y)
+    def no_verdict(self) -> str:
+        """Why these rows cannot tell how good the model is: too many are training rows. Empty if they can."""
+        known = self.n_known or 0
+        if self.is_training or known == len(self.y):
+            return "the model was trained on these rows"
+        return f"{known:,} of the {len(self.y):,} rows are training rows" if known > MANY_KNOWN * len(self.y) else ""
 
     @property
     def predicted(self) -> Indices:
@@ -110,11 +146,13 @@ class Evidence:
 
 
 def give_advice(evidence: Evidence) -> list[Advice]:
-    """Return all advice, warnings first; no praise if the model was trained on these rows."""
-    checks = (_rows, _classes, _features, _probabilities, _baselines, _training, _approximation)
+    """Return all advice, warnings first; none on probabilities and baselines if the model was trained on these rows."""
+    checks = [_rows, _classes, _features, _confident_errors, _training, _approximation]
+    if not evidence.no_verdict:
+        checks += [_probabilities, _baselines]
     found = [Advice(*part) for check in checks for part in check(evidence)]
-    if evidence.is_contaminated:
-        found = [advice for advice in found if advice.level != "good"]
+    if evidence.is_command_line:
+        found = [advice._replace(what=as_options(advice.what), remedy=as_options(advice.remedy)) for advice in found]
     return sorted(found, key=lambda advice: LEVELS.index(advice.level))
 
 
@@ -126,7 +164,7 @@ def _rows(e: Evidence) -> Parts:
         verb = "is" if e.n_known == 1 else "are"
         what = f"{counted(e.n_known, 'row')} of {len(e.y):,} {verb} also in the training data, with the same label."
         remedy = "Remove duplicates from one of the two. If features have few values, rows can be equal by chance."
-        yield "warning" if e.is_contaminated else "note", what, remedy
+        yield "warning" if e.no_verdict else "note", what, remedy
     if len(e.y) < e.n_given:
         what = f"This report is based on a random sample of {len(e.y):,} of the {e.n_given:,} rows."
         yield "note", what, "To score all rows, use cavity.metrics or `cavity evaluate`."
@@ -173,8 +211,8 @@ def _features(e: Evidence) -> Parts:
 
 
 def _probabilities(e: Evidence) -> Parts:
-    ece, chance, mean, accuracy, fault = e.calibration
-    compared = f"The calibration error is {ece:.3f}; chance alone can give {chance:.3f} on {counted(len(e.y), 'row')}."
+    ece, mean, accuracy, fault = e.calibration
+    measured = f"The calibration error is {number(ece.value)} (95 % interval {between(ece)})."
     if fault is not None:
         how = "correct on average, but too high in some rows and too low in others" if fault == "mixed" else fault
         shares = f"mean confidence {100 * mean:.1f} %, accuracy {100 * accuracy:.1f} %"
@@ -185,20 +223,25 @@ def _probabilities(e: Evidence) -> Parts:
             remedy = "Fit again with method='ep', which is less overconfident where classes overlap."
         elif fault == "underconfident":
             remedy = "Fit again with more inducing points (n_inducing): what they do not explain counts as noise."
-        level = "warning" if ece > NEGLIGIBLE_ECE else "note"
-        yield level, f"The probabilities are {how}: {shares}. {compared}", remedy
-    elif chance > LARGE_CHANCE_ECE:
-        yield "note", f"There are too few rows to judge calibration. {compared}", "Report on more rows."
+        level = "warning" if ece.high > NEGLIGIBLE_ECE else "note"
+        yield level, f"The probabilities are {how}: {shares}. {measured}", remedy
     else:
-        remedy = "The probabilities can be used for thresholds, costs and rankings."
-        yield "good", f"No sign of miscalibration. {compared}", remedy
+        rows, verdict = counted(len(e.y), "row"), calibration_verdict(e.calibration)
+        remedy = "More rows would show smaller errors."
+        if ece.high <= TOLERABLE_ECE:
+            remedy = "The probabilities can be used for thresholds and costs that tolerate such an error."
+        what = f"On {rows} there is {verdict}. {measured}"
+        yield "good" if ece.high <= TOLERABLE_ECE else "note", what, remedy
     p = np.exp(e.log_p)
     expected, noise = p.sum(0), np.sqrt((p * (1 - p)).sum(0) + 1.0)
     for k in np.flatnonzero(np.abs(e.counts - expected) > MANY_SDS * noise)[:3]:
         more, rows = "more" if e.counts[k] > expected[k] else "less", counted(e.counts[k], "row")
         what = f"{e.classes[k]} is {more} frequent than its probabilities predict: {rows}, {expected[k]:.0f} expected."
         yield "warning", what, "Class frequencies may have shifted: fit again with rows like these."
-    is_confident = p.max(1) >= CONFIDENT
+
+
+def _confident_errors(e: Evidence) -> Parts:
+    is_confident = np.exp(e.log_p.max(1)) >= CONFIDENT
     wrong = int((is_confident & (e.predicted != e.y)).sum())
     if wrong:
         rows, verb = counted(is_confident.sum(), "row"), "is" if wrong == 1 else "are"

@@ -42,14 +42,21 @@ SETTINGS = {
     "random_state": "Random seed",
 }
 INTERVALS = (
-    "95 % confidence. Error: Wilson score interval. NLL and Brier score: bootstrap with 1,000 resamples, corrected for "
-    "bias and skewness (BCa). Calibration error: the same resamples; the interval starts at 0 if chance alone can "
-    "explain the value"
+    "95 % confidence. Error: Wilson score interval. NLL and Brier score: t interval corrected for skewness (Hall). "
+    "Calibration error: all true errors that simulated rows do not rule out; the interval starts at 0 if chance alone "
+    "can explain the measured value"
 )
 
 
 def examine(
-    clf: Any, X: Any, y: Any, *, train: tuple[Any, Any] | None = None, title: str | None = None, row_names: Any = None
+    clf: Any,
+    X: Any,
+    y: Any,
+    *,
+    train: tuple[Any, Any] | None = None,
+    title: str | None = None,
+    row_names: Any = None,
+    is_command_line: bool = False,
 ) -> Findings:
     """Examine a classifier on labeled rows that it was not trained on.
 
@@ -60,10 +67,11 @@ def examine(
         clf: a fitted classifier.
         X: features, (N, D); an array or a data frame.
         y: labels, (N,), all of them known to the model.
-        train: features and labels of the training rows, to train baselines on; without them, baselines are
-            cross-fitted on X and y.
+        train: features and labels of the training rows, to train baselines on and to find rows that the model has
+            seen; without them, baselines are cross-fitted on X and y.
         title: of the report.
         row_names: names of the rows, such as line numbers in a file; by default their indices in X.
+        is_command_line: whether advice names options of the command line instead of arguments.
 
     Returns:
         The findings. All numbers are finite, except the NLL of a model that gave an observed label probability 0.
@@ -108,6 +116,7 @@ def examine(
         is_constant=np.asarray(is_constant & ~is_constant.all()),
         is_training=is_training_data(clf, X, y),
         n_known=None if train_rows is None else count_known(rows, train_rows),
+        is_command_line=is_command_line,
     )
     n_classes = len(e.classes)
     return Findings(
@@ -131,6 +140,7 @@ def examine(
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
         about=list(describe_model(e)),
+        no_verdict=e.no_verdict,
     )
 
 
@@ -243,7 +253,6 @@ def describe_model(e: Evidence) -> Iterator[tuple[str, str]]:
         if getattr(clf, name, None) is not None:
             yield words, f"{name}={getattr(clf, name)!r}"
     yield "Rows in this report", f"{len(e.y):,}" + ("" if len(e.y) == e.n_given else f" of {e.n_given:,}, at random")
-    yield "Calibration error by chance", f"up to {e.calibration.chance:.3f} on {counted(len(e.y), 'row')}"
     yield "Intervals", INTERVALS
 
 

@@ -178,7 +178,7 @@ def _row_label(label: str, x: float, y: float) -> Markup:
 def heat_map(
     key: str, rows: Sequence[str], columns: Sequence[str], values: Array, title: str, description: str, write: Formatter
 ) -> Markup:
-    """Draw rows by columns, darker for larger values, with a key below."""
+    """Draw rows by columns, in a stronger color for larger values, with a key below."""
     left, step, longest = _columns(rows, columns)
     top = MARGIN + column_head(rows, columns)
     depth, gap = Scale(*value_range(values.ravel().tolist()), PALEST, 1.0), 1.0 if step > 6.0 else 0.0
@@ -305,6 +305,8 @@ def rejection_curve(key: str, found: Findings) -> Markup:
 
 MAP_BOTTOM, MAP_HEIGHT = 338.0, 384.0
 SHARED = -1  # the class of inducing points that all classes share
+MANY_CLASSES = 10  # from here on, they have their names on the map instead of different marks
+NAME_HEIGHT = 14.0
 
 
 def map_of_rows(key: str, found: Map, classes: Sequence[str]) -> Markup:
@@ -326,14 +328,19 @@ def map_of_rows(key: str, found: Map, classes: Sequence[str]) -> Markup:
                    *(el("path", d=d, class_="ring", data_class=str(c)) for c, d in sorted(rings.items())))  # fmt: skip
 
 
+def drawn_inducing(found: Map) -> slice:
+    """Return which inducing points of the map are drawn."""
+    return slice(None, None, max(1, -(-len(found.inducing) // MAX_POINTS)))
+
+
 def map_of_inducing(key: str, found: Map, classes: Sequence[str]) -> Markup:
     """Draw the inducing points by class, with the rows as dots."""
-    (frame, *axes), step = _map_frame(found), max(1, -(-len(found.inducing) // MAX_POINTS))
-    points, of = found.inducing[::step], found.inducing_class[::step]
+    frame, *axes = _map_frame(found)
+    points, of = found.inducing[drawn_inducing(found)], found.inducing_class[drawn_inducing(found)]
     tips = [f"inducing point of {_class_name(c, classes)}" for c in of.tolist()]
     shown = choose_points(found.row_is_right)
     dots = "".join(f"M{point(*frame.at(*found.rows[i].tolist()))}h0" for i in shown) or None
-    described = f"{whole(len(found.inducing))} inducing points of {len(classes)} classes; the rows are dots."
+    described = f"{whole(len(points))} inducing points of {len(classes)} classes; the rows are dots."
     return picture(key, MAP_HEIGHT, "Inducing points by class", described, *axes,
                    el("path", d=dots, class_="dust"), *_map_marks(frame, points, of, classes, tips))  # fmt: skip
 
@@ -348,16 +355,30 @@ def _map_frame(found: Map) -> tuple[Frame, Markup, Markup]:
 
 
 def _map_marks(frame: Frame, at: Array, of: Indices, classes: Sequence[str], tips: list[str]) -> list[Markup]:
-    """Marks grouped by class, so that one class can be highlighted."""
-    glyphs, groups = are_glyphs(classes), []
-    for c in np.unique(of).tolist():
+    """Marks grouped by class, so that one class can be highlighted; dots and the names of the classes if many."""
+    is_many, glyphs, groups, names = len(classes) >= MANY_CLASSES, are_glyphs(classes), [], []
+    used: list[tuple[float, float, float]] = []  # where names are, and half of their widths
+    present, counts = np.unique(of, return_counts=True)
+    for c in present[np.argsort(-counts, kind="stable")].tolist():  # names of large classes come first
         own, label, is_glyph = [], _class_name(c, classes), glyphs and c != SHARED
         for i in np.flatnonzero(of == c):
             (x, y), tip = frame.at(*at[i].tolist()), el("title", tips[i])
-            own.append(el("text", label, tip, x=x, y=y + 3.5) if is_glyph else el("path", tip, d=shape(c, x, y)))
-        kind = "marks all" if c == SHARED else f"{'glyphs' if glyphs else 'marks'} {class_color(c)}"
-        groups.append(el("g", *own, class_=kind, data_class=None if c == SHARED else str(c)))
-    return groups
+            if is_many:
+                own.append(el("circle", tip, cx=x, cy=y, r=2.5))
+            else:
+                own.append(el("text", label, tip, x=x, y=y + 3.5) if is_glyph else el("path", tip, d=shape(c, x, y)))
+        mark, number = "dots" if is_many else "glyphs" if glyphs else "marks", None if c == SHARED else str(c)
+        kind = f"{'marks' if mark == 'glyphs' and c == SHARED else mark} {'all' if c == SHARED else class_color(c)}"
+        groups.append(el("g", *own, class_=kind, data_class=number))
+        if is_many and c != SHARED:  # a name that would cover another one appears when its class is highlighted
+            x, y = frame.at(*np.median(at[of == c], axis=0).tolist())
+            half = 0.5 * LETTER * text_width(name(label, LABEL_WIDTH)) + 2.0
+            x = min(max(x, frame.x.start + half), frame.x.end - half)
+            is_free = all(abs(x - u) > half + other or abs(y - v) > NAME_HEIGHT for u, v, other in used)
+            used += [(x, y, half)] if is_free else []
+            names.append(el("g", el("text", name(label, LABEL_WIDTH), x=x, y=y + 4.5), data_class=number,
+                            class_=f"names {class_color(c)}{'' if is_free else ' crowded'}"))  # fmt: skip
+    return [*groups, *names]
 
 
 def _class_name(c: int, classes: Sequence[str]) -> str:

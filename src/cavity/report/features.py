@@ -134,7 +134,7 @@ def make_map(clf: Any, rows: LabeledData, log_p: Array, train: LabeledData | Non
         found = fit_projection(scale, rows if train is None or len(train.y) < 3 else train, features)
         share = found.explained_variance(scale(rows.X))
         X, Z, axes = found.transform(scale(X)), found.transform(scale(Z)), found.axes
-    return Map(X, y, is_right, Z, Z_class, axes, share)
+    return Map(X, y, is_right, Z, Z_class, axes, share, points.shape[1] * (1 if is_shared else len(points)))
 
 
 def fit_projection(scale: Callable[[Array], Array], rows: LabeledData, features: list[str]) -> Projection:

@@ -76,6 +76,7 @@ class Map(NamedTuple):
     inducing_class: Indices
     axes: tuple[str, str]
     share: float  # of the rows' variance that the two dimensions hold
+    n_inducing: int  # of the model; `inducing` can be a sample of them
 
 
 class Advice(NamedTuple):
@@ -113,6 +114,7 @@ class Findings:
     map: Map | None
     advice: list[Advice]
     about: list[tuple[str, str]] = field(default_factory=list)  # settings and learned values, as text
+    no_verdict: str = ""  # why these rows cannot tell how good the model is; empty if they can
 
 
 def training_events(history: Sequence[dict[str, Any]]) -> list[TrainingEvent]:

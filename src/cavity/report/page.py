@@ -15,11 +15,10 @@ from pathlib import Path
 from cavity.files.atomic import atomic_write
 from cavity.metrics import Interval
 from cavity.report import sections
-from cavity.report.advice import LARGE_CHANCE_ECE, NEGLIGIBLE_ECE
 from cavity.report.findings import Findings
 from cavity.report.html import Markup, el, join, prose
 from cavity.report.palette import css_variables
-from cavity.report.text import between, counted, number, percent, table
+from cavity.report.text import between, calibration_verdict, counted, number, percent, table
 
 SECTIONS = (
     ("scores", "Scores", sections.scores),
@@ -34,11 +33,6 @@ SECTIONS = (
 )
 DARK = "screen and (prefers-color-scheme: dark)"  # print is always light
 NOTEBOOK_HEIGHT = "720"
-FAULTS = {
-    "overconfident": "the model is overconfident",
-    "underconfident": "the model is underconfident",
-    "mixed": "some probabilities are too high, others too low",
-}
 
 
 class Report:
@@ -102,21 +96,14 @@ class Report:
 def headline(found: Findings) -> str:
     """Summarize accuracy and calibration in one sentence."""
     right = percent(1.0 - found.scores[0].error.value)
-    return f"{right} accuracy on {counted(found.n_rows, 'row')}; {calibration_verdict(found)}"
-
-
-def calibration_verdict(found: Findings) -> str:
-    """Say whether there is a sign of miscalibration; errors that are too small to matter do not count."""
-    check = found.calibration
-    if check.fault is not None and check.ece > NEGLIGIBLE_ECE:
-        return FAULTS[check.fault]
-    if check.fault is None and check.chance > LARGE_CHANCE_ECE:
-        return "too few rows to judge calibration"
-    return "no sign of miscalibration"
+    verdict = calibration_verdict(found.calibration, found.no_verdict)
+    return f"{right} accuracy on {counted(found.n_rows, 'row')}; {verdict}"
 
 
 def support(found: Findings) -> str:
-    """Give the interval of the accuracy, and compare the model with the best baseline by NLL."""
+    """Give the interval of the accuracy, and compare the model with the best baseline by NLL, if rows are new."""
+    if found.no_verdict:
+        return "These scores do not tell how good the model is on new rows."
     model, *others = found.scores
     error = model.error
     accuracy = between(Interval(1 - error.value, 1 - error.high, 1 - error.low), as_percent=True)

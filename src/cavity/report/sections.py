@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.metrics import Array, Indices, Interval, ReliabilityCurve
 from cavity.report import charts
-from cavity.report.charts import KEPT, MAX_FLAGS, MAX_POINTS, SHARED, Bar
+from cavity.report.charts import KEPT, MANY_CLASSES, MAX_FLAGS, MAX_POINTS, SHARED, Bar
 from cavity.report.findings import Findings, Relevance, TrainingCurve, UncertainRow
 from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, table
 from cavity.report.svg import are_glyphs, class_color, shape
@@ -22,13 +22,16 @@ MEASURES = (
     ("nll", "NLL", False, "negative log-likelihood of the true label, in nats. It scores all of the "
      "probabilities; a single observed label of probability 0 makes it infinite"),
     ("brier", "Brier score", False, "squared distance between the probabilities and the one-hot label, 0 to 2"),
-    ("ece", "Calibration error", False, "mean distance between confidence and accuracy, over bins of rows"),
+    ("ece", "Calibration error", False, "mean distance between confidence and accuracy, over bins of rows. Chance "
+     "alone makes it larger than 0; the interval is one of the error without chance"),
 )  # fmt: skip
 
 
 def scores(found: Findings) -> Parts:
     """The scores of the model and of baselines, with intervals as numbers and lines."""
     lead = "Lower is better in every column. Dots are the measured values, lines their 95 % confidence intervals."
+    if found.no_verdict:
+        lead += f" These scores are better than on new rows, because {found.no_verdict}."
     notes = [el("small", prose(model.note)) if model.note else None for model in found.scores]
     rows = [[el("th", label(m.name, 40), note, scope="row")] for m, note in zip(found.scores, notes, strict=True)]
     heads, ends, terms = ["Model"], [el("th", "Scale of the lines", scope="row")], []
@@ -36,7 +39,7 @@ def scores(found: Findings) -> Parts:
         intervals = [getattr(model, field) for model in found.scores]
         end, least = charts.common_end(intervals), min(interval.value for interval in intervals)
         for i, own in enumerate(intervals):
-            is_best = len(rows) > 1 and math.isfinite(own.value) and own.value <= least
+            is_best = not found.no_verdict and len(rows) > 1 and math.isfinite(own.value) and own.value <= least
             value, spread = percent(own.value) if as_percent else number(own.value), between(own, as_percent)
             named, told = f"{title} of {name(found.scores[i].name)}", f"{value}, 95 % interval {spread}."
             drawn = charts.whisker(f"score-{i}-{field}", own, end, named, told, is_best)
@@ -75,7 +78,7 @@ MAX_BARS, MAX_DIAGRAMS = 20, 100
 READING = (
     "Bins hold equal numbers of rows, so there are more points where more rows are.",
     "Below the diagonal the model is overconfident, above it underconfident.",
-    "With few rows, even perfect probabilities have an error above 0: compare it with the intervals.",
+    "With few rows, even perfect probabilities have an error above 0. Its interval takes this into account.",
 )
 
 
@@ -83,7 +86,8 @@ def calibration(found: Findings) -> Parts:
     """Reliability diagrams, and the calibration error of each class."""
     lead = ("When the model predicts a probability of 80 %, is it correct in 80 of 100 cases? Points on the "
             "diagonal mean yes. Vertical lines are 95 % confidence intervals.")  # fmt: skip
-    overall, each = _reliability("reliability", found.reliability[0], "All classes"), found.reliability[1:]
+    spread = f" (95 % interval {between(found.calibration.ece)})"
+    overall, each = _reliability("reliability", found.reliability[0], "All classes", spread), found.reliability[1:]
     if not each:
         return lead, pair(overall)
     order, names = sorted(range(len(each)), key=lambda k: -each[k].ece), [curve.name or "" for curve in each]
@@ -109,10 +113,10 @@ def calibration(found: Findings) -> Parts:
             pair(figure(chart, head, caption, data), reading))  # fmt: skip
 
 
-def _reliability(key: str, curve: ReliabilityCurve, title: str, **attributes: str) -> Markup:
+def _reliability(key: str, curve: ReliabilityCurve, title: str, spread: str = "", **attributes: str) -> Markup:
     what = "confidence in the most probable label" if curve.name is None else "probability of this class"
     n_agree, bins = int(charts.agrees(curve).sum()), counted(len(curve.rows), "bin")
-    caption = f"The {what} agrees with the data in {n_agree} of {bins}. Calibration error {number(curve.ece)}."
+    caption = f"The {what} agrees with the data in {n_agree} of {bins}. Calibration error {number(curve.ece)}{spread}."
     rows = [
         [percent(p), percent(share), between(Interval(share, low, high), as_percent=True), whole(n)]
         for p, share, low, high, n in zip(*curve[1:6], strict=True)
@@ -165,7 +169,7 @@ def confused_pairs(counts: Indices) -> list[tuple[int, int, int]]:
 
 
 def _printed_matrix(found: Findings) -> Markup:
-    """Cells are darker for a larger share of their row; errors by square roots, because they are few."""
+    """Cells have a stronger color for a larger share of their row; errors by square roots, because they are few."""
     corner = el("td", el("span", "true ↓"), " ", el("span", "predicted →"))
     is_tall = max(text_width(name(c, 12)) for c in found.classes) > CELL_LETTERS / len(found.classes)
     heads, body = [el("th", label(c, 12), scope="col") for c in found.classes], []
@@ -225,7 +229,7 @@ def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
     chart = charts.heat_map("relevance-by-class", names, relevance.classes, values, title, described, write)
     rows = [[label(n, 40), *(write(float(v)) for v in row)] for n, row in zip(names, values, strict=True)]
     data = table(title, ["Feature", *(label(c, 12) for c in relevance.classes)], rows, values.shape[1])
-    return figure(chart, "By class", f"Darker cells are more relevant. {described}", data)
+    return figure(chart, "By class", f"The stronger the blue, the more relevant. {described}", data)
 
 
 UNCERTAINTY_LEAD = (
@@ -246,7 +250,9 @@ def uncertainty(found: Findings) -> Parts:
         parts = [np.quantile(part[which], [0.5, 0.9]) for part in (found.aleatoric, found.epistemic) if which.any()]
         numbers = [number(float(value)) for part in parts for value in part] or 4 * ["–"]
         quantiles.append([word, whole(which.sum()), *numbers])
-    caption = join([*key[:2], ", ", *key[2:], f".{_drawn_of(len(found.total))} Both axes are on a square-root scale."])
+    caption = join(
+        [*key[:2], ", ", *key[2:], f".{_drawn_of(found, len(found.total))} Both axes are on a square-root scale."]
+    )
     head = ["Prediction", "Rows", "Aleatoric: median", "90th percentile", "Epistemic: median", "90th percentile"]
     data = table("Uncertainty of correct and wrong rows, in nats", head, quantiles, 5)
     scatter = figure(charts.uncertainty_scatter("uncertainty-kinds", found), "Two kinds of uncertainty", caption, data)
@@ -264,8 +270,11 @@ def uncertainty(found: Findings) -> Parts:
     return UNCERTAINTY_LEAD, pair(scatter, aside), review
 
 
-def _drawn_of(n_rows: int) -> str:
-    return f" {whole(MAX_POINTS)} of {whole(n_rows)} rows are drawn." if n_rows > MAX_POINTS else ""
+def _drawn_of(found: Findings, n_known: int) -> str:
+    """Say how many rows of the report are drawn, if not all: those in the findings, or as many as a chart has."""
+    drawn = min(n_known, MAX_POINTS)
+    sample = f" They count a random sample of {whole(n_known)} rows." if n_known < found.n_rows else ""
+    return f"{sample} {whole(drawn)} of {whole(found.n_rows)} rows are drawn." if drawn < found.n_rows else ""
 
 
 def _review(row: UncertainRow) -> Row:
@@ -280,9 +289,6 @@ def _review(row: UncertainRow) -> Row:
     return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), row.why, *parts]
 
 
-MAX_LEGEND = 56  # classes of different marks
-
-
 def data_map(found: Findings) -> Parts:
     """Rows and inducing points on the same axes, and a choice of the class to highlight."""
     if found.map is None or not len(found.map.rows):
@@ -294,21 +300,33 @@ def data_map(found: Findings) -> Parts:
         lead += " Points that are close here can be far apart in other dimensions."
     options = [("", "all"), *((str(k), name(c)) for k, c in enumerate(classes))]
     control = picker("pick-mark", "Highlight class", options, "", "map-figures")
+    is_many = len(classes) >= MANY_CLASSES
     marks = "Each mark is the true label of a row." if glyphs else "Marks show the true class."
-    caption = f"{marks} Rings mark the {counted((~where.row_is_right).sum(), 'error')}.{_drawn_of(len(where.rows))}"
+    if is_many:
+        marks = (
+            "Each dot is a row. Names mark the centers of the true classes, where there is room. Highlight a class to "
+            "see its rows."
+        )
+    n_drawn, n_wrong = (
+        min(len(where.rows), MAX_POINTS),
+        (~where.row_is_right[charts.choose_points(where.row_is_right)]).sum(),
+    )
+    drawn = "" if n_drawn == found.n_rows else f" {whole(n_drawn)} of {whole(found.n_rows)} rows are drawn."
+    caption = f"{marks} Rings mark {'the' if not drawn else 'their'} {counted(n_wrong, 'error')}.{drawn}"
     rows = figure(charts.map_of_rows("map-rows", where, classes), "Rows", caption,
                   _centers(where.rows, where.row_class, classes, "Rows"))  # fmt: skip
     inducing = legend = None
     if len(where.inducing):
-        caption = f"The {counted(len(where.inducing), 'inducing point')} by class. Rows are dots."
+        n_shown, of = len(where.inducing[charts.drawn_inducing(where)]), counted(where.n_inducing, "inducing point")
+        some = f"The {of}" if n_shown == where.n_inducing else f"{whole(n_shown)} of the {of}, evenly chosen,"
+        caption = f"{some} by class. {'Small gray dots are rows' if is_many else 'Rows are dots'}."
         inducing = figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption,
                           _centers(where.inducing, where.inducing_class, classes, "Points"))  # fmt: skip
-    if not glyphs:  # the marks of the classes, up to the number that differ
-        paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(min(len(classes), MAX_LEGEND))]
+    if not glyphs and not is_many:  # the marks of the classes, up to the number that differ
+        paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(len(classes))]
         swatches = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
         shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(swatches)]
-        more = [f"and {len(classes) - MAX_LEGEND} more, with the same marks"] if len(classes) > MAX_LEGEND else []
-        legend = el("ul", *(el("li", entry) for entry in [*shown, *more]), class_="legend")
+        legend = el("ul", *(el("li", entry) for entry in shown), class_="legend")
     return lead, control, legend, el("div", pair(rows, inducing), id="map-figures")
 
 

@@ -11,12 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.metrics import Interval
+from cavity.metrics import CalibrationCheck, Interval
 
 THIN = "\u202f"  # a narrow space that does not break
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # controls, and what no file can hold
 SPACES = re.compile(r"[ \t\n\r\f\v]+")
 SHADES = " .:-=+*#%@"
+FAULTS = {
+    "overconfident": "the model is {}overconfident",
+    "underconfident": "the model is {}underconfident",
+    "mixed": "some probabilities are {}too high, others too low",
+}
+NEGLIGIBLE_ECE = 0.01  # too small to matter, even if it is significant
 
 # --- Numbers ---
 
@@ -111,6 +117,26 @@ def counted(count: int | np.integer[Any], noun: str) -> str:
 
 def _trim(written: str) -> str:
     return written.rstrip("0").rstrip(".") if "." in written else written
+
+
+# --- Calibration ---
+
+
+def calibration_verdict(check: CalibrationCheck, no_verdict: str = "") -> str:
+    """Say what is known about calibration; `no_verdict` is the reason if nothing is.
+
+    >>> calibration_verdict(CalibrationCheck(Interval(0.02, 0.0, 0.03), 0.9, 0.9, None))
+    'no sign of miscalibration, but a calibration error of up to 0.030 could go unnoticed'
+    >>> calibration_verdict(CalibrationCheck(Interval(0.05, 0.04, 0.07), 0.9, 0.86, "overconfident"))
+    'the model is overconfident, by a calibration error of 0.040 to 0.070'
+    """
+    if no_verdict:
+        return f"no verdict on calibration, because {no_verdict}"
+    if check.fault is None:
+        least = f"a calibration error of up to {number(check.ece.high)} could go unnoticed"
+        return f"no sign of miscalibration, but {least}"
+    fault = FAULTS[check.fault].format("slightly " if check.ece.high <= NEGLIGIBLE_ECE else "")
+    return f"{fault}, by a calibration error of {between(check.ece)}"
 
 
 # --- Names ---

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from cavity.metrics import calibration_error
+from cavity.metrics import calibration_error, calibration_interval
 from cavity.plot import ReliabilityDisplay
 from cavity.plot.reliability import STRIP
 
@@ -47,7 +47,9 @@ def test_the_calibration_error_is_the_reports_whatever_is_drawn(ax, many, strate
     display = ReliabilityDisplay.from_predictions(y, p, classes=CLASSES, n_bins=6, strategy=strategy, ax=ax)
     expected = calibration_error(p.max(1), CLASSES[p.argmax(1)] == y)
     assert display.curves[0].ece == pytest.approx(expected, rel=1e-12)
-    assert ax.get_legend().get_texts()[0].get_text() == f"classifier (ECE {expected:.3f})"
+    _, low, high = calibration_interval(p.max(1), CLASSES[p.argmax(1)] == y)
+    told = f"classifier (ECE {expected:.3f}, 95 %: {low:.3f} to {high:.3f})"
+    assert ax.get_legend().get_texts()[0].get_text() == told
 
 
 def test_error_bars_reach_from_low_to_high(ax, many):

@@ -35,7 +35,7 @@ def digits(n_rows=450, n_classes=10, n_features=64, seed=0, bins=15):
         classes=classes,
         counts=np.bincount(y, minlength=n_classes),
         scores=_scores(n_rows, 1 - (guess == y).mean()),
-        calibration=CalibrationCheck(0.011, 0.019, 0.96, float((guess == y).mean()), None),
+        calibration=CalibrationCheck(Interval(0.011, 0.0, 0.019), 0.96, float((guess == y).mean()), None),
         reliability=[_reliability(None, p.max(1), guess == y)]
         + [_reliability(label, p[:, k], y == k, bins) for k, label in enumerate(classes)],
         confusion=np.bincount(n_classes * y + guess, minlength=n_classes**2).reshape(n_classes, n_classes),
@@ -185,7 +185,7 @@ def _map(rng, y, is_right, n_classes):
     of = np.repeat(np.arange(n_classes), max(200 // n_classes, 2))
     rows, points = (centers[c] + rng.standard_normal((len(c), 2)) for c in (y, of))
     axes = ("discriminant 1 (mostly pixel 3,4)", "discriminant 2 (mostly pixel 2,1)")
-    return Map(rows[:450], y[:450], is_right[:450], points, of, axes, 0.42)
+    return Map(rows[:450], y[:450], is_right[:450], points, of, axes, 0.42, len(points))
 
 
 def _advice():

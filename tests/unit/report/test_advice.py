@@ -1,5 +1,6 @@
 """What is said about what was found: each piece where it should be said, and only there."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 
 from cavity.gp.probabilities import Uncertainty
 from cavity.metrics import check_calibration, score_intervals
-from cavity.report.advice import LEVELS, Evidence, give_advice
+from cavity.report.advice import EVENTS, LEVELS, Evidence, as_options, give_advice
 from cavity.report.analysis import describe_model
 from cavity.report.baselines import FREQUENCIES, Baseline
 from cavity.report.findings import training_curve
@@ -48,6 +49,7 @@ def evidence(p=P, y=Y, rivals=(FLAT,), clf=None, **more):
 
 
 USUAL = evidence()
+UNNOTICED = f"{USUAL.scores[0].ece.high:.3f}"  # the end of the interval in the table
 
 
 def said(e, start):
@@ -73,7 +75,10 @@ def test_where_all_is_well_it_is_said():
     found = give_advice(USUAL)
     assert [piece.level for piece in found] == ["note", "good", "good"]
     assert "with a confidence of at least 95 %" in found[0].what
-    assert found[1].what.startswith("No sign of miscalibration. The calibration error is 0.0")
+    assert found[1].what == (
+        f"On 2,000 rows there is no sign of miscalibration, but a calibration error of up to {UNNOTICED} could go "
+        f"unnoticed. The calibration error is {USUAL.calibration.ece.value:.3f} (95 % interval 0.000 to {UNNOTICED})."
+    )
     assert found[2].what == "The probabilities (NLL) are better than those of logistic regression."
 
 
@@ -88,6 +93,22 @@ def test_training_rows_get_a_warning_and_no_praise():
     e = replace(USUAL, is_training=True)
     assert "train_test_split" in one(e, "The model was trained on these rows", "warning").remedy
     assert not any(piece.level == "good" for piece in give_advice(e))
+
+
+@pytest.mark.parametrize("known", [{"is_training": True}, {"n_known": N}, {"n_known": N // 10}])
+def test_training_rows_get_no_verdict_on_probabilities(known):
+    """Neither that they are right nor that they are wrong, nor how the model compares with others."""
+    better = [Baseline("random forest", np.log(0.9 * np.eye(3)[Y] + 0.1 / 3), "")]
+    for p in (P, P**3 / (P**3).sum(1, keepdims=True)):
+        e = replace(evidence(p, rivals=better), **known)
+        assert e.no_verdict in ("the model was trained on these rows", "200 of the 2,000 rows are training rows")
+        said = " ".join(piece.what for piece in give_advice(e))
+        assert "training data" in said or "trained on these rows" in said
+        assert not re.search("calibrat|confident:|Random forest|frequent than", said)
+
+
+def test_a_few_rows_that_are_equal_by_chance_do_not_prevent_a_verdict():
+    assert replace(USUAL, n_known=3).no_verdict == USUAL.no_verdict == ""
 
 
 @pytest.mark.parametrize(("known", "level"), [(3, "note"), (N // 2, "warning")])
@@ -159,9 +180,12 @@ def test_too_high_here_and_too_low_there():
     one(evidence(p, y), "correct on average, but too high in some rows", "warning")
 
 
-def test_with_few_rows_nothing_is_said_of_calibration():
+def test_few_rows_leave_large_errors_unnoticed_and_are_no_praise():
     p = np.tile([0.5, 0.3, 0.2], (12, 1))
-    one(evidence(p, np.arange(12) % 2), "too few rows to judge calibration", "note")
+    e = evidence(p, np.arange(12) % 2)
+    assert e.calibration.ece.high > 0.2
+    found = one(e, f"error of up to {e.calibration.ece.high:.3f} could go unnoticed", "note")
+    assert found.remedy == "More rows would show smaller errors."
 
 
 def test_a_class_that_comes_more_often_than_it_should():
@@ -277,3 +301,50 @@ def test_only_what_a_baseline_does_better_is_said():
     found = one(evidence(rivals=[Baseline("random forest", better, "")]), "Random forest has", "warning")
     assert "better probabilities" in found.what
     assert "fewer errors" not in found.what
+
+
+# --- Pages from the command line ---
+
+ARGUMENT = re.compile(r"\b[a-z]+(_[a-z]+)*=\S+|\bclf\.|train_test_split|`train`|cavity\.metrics|n_inducing|max_epochs")
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("Try n_inducing=200 and a larger max_epochs.", "Try `--inducing 200` and more `--epochs`."),
+        ("Fit again with max_epochs=200 or more.", "Fit again with `--epochs 200` or more."),
+        ("Fit again with more than max_seconds=5.", "Fit again with more than `--seconds 5`."),
+        ("Use class_weight='balanced'.", "Use `--class-weight balanced`."),
+        ("Try kernel=Matern52(), scaling='quantile'.", "Try `--kernel matern52`, `--scaling quantile`."),
+        ("Continue with resume=True.", "Continue with `--resume`."),
+        ("Fit again with calibrate=True.", "Fit again with calibrate=True (in Python)."),
+    ],
+)
+def test_arguments_become_options(text, option):
+    assert as_options(text) == option
+
+
+def test_a_page_from_the_command_line_advises_options():
+    """Each option exists; what has none is said to be for Python."""
+    from cavity.cli.fit import fit
+    from cavity.cli.report import report
+
+    known = {name for command in (fit, report) for part in command.params for name in part.opts}
+    better = Baseline("random forest", np.log(0.9 * np.eye(3)[Y] + 0.1 / 3), "")
+    cases = [
+        evidence(rivals=[better, better._replace(name="logistic regression")], n_known=None, n_given=10**6),
+        evidence(P**0.4 / (P**0.4).sum(1, keepdims=True), clf=model(training_={"class_counts": [900, 4, 300]})),
+        replace(
+            USUAL, is_training=True, training=history(np.arange(30.0), *({"event": kinds[0][0]} for kinds in EVENTS))
+        ),
+        replace(USUAL, clf=model(sharpness_=3.0, max_seconds=5), training=history(np.arange(30.0))),
+        replace(USUAL, entropy=Uncertainty(*3 * [np.full(N, 0.95 * np.log(3))]), n_known=None),
+    ]
+    said = []
+    for e in cases:
+        said += [text for piece in give_advice(replace(e, is_command_line=True)) for text in (piece.what, piece.remedy)]
+        assert any(ARGUMENT.search(piece.remedy + piece.what) for piece in give_advice(e))
+    for text in said:
+        assert not ARGUMENT.search(re.sub(r"\S+(?: \+ \S+)* \(in Python\)", "", text)), text
+    options = set(re.findall(r"`(--[a-z-]+)", " ".join(said)))
+    assert {"--inducing", "--epochs", "--seconds", "--train", "--holdout", "--kernel", "--scaling"} <= options <= known

@@ -1,5 +1,7 @@
 """The whole look at a model: numbers by hand, real fits, and odd data."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,6 +16,7 @@ from cavity.report import analysis as module
 from cavity.report.analysis import count_known, encode_labels, examine, is_training_data, take_rows, to_numpy
 from cavity.report.features import LabeledData, sample_indices
 from cavity.report.findings import Findings
+from cavity.report.page import headline
 from tests.unit.report.fakes import Fake, fake, rows_for
 
 
@@ -118,6 +121,17 @@ def test_training_rows_are_recognized(iris):
     assert any("The model was trained on these rows" in piece.what for piece in examine(model, *train).advice)
     found = examine(model, *train, train=train)
     assert found.advice[0].level == "warning"
+
+
+def test_training_rows_get_no_verdict_on_calibration(iris):
+    """Nor do a part of them, if the training rows are given."""
+    model, test, (X, y) = iris
+    for found in (examine(model, X, y), examine(model, X[:20], y[:20], train=(X, y))):
+        assert "; no verdict on calibration, because the model was trained on these rows" in headline(found)
+        assert not any("calibrat" in piece.what for piece in found.advice)
+    both = examine(model, np.concatenate([test[0], X[:20]]), np.concatenate([test[1], y[:20]]), train=(X, y))
+    assert re.search(r"because \d+ of the \d+ rows are training rows", headline(both))
+    assert "no verdict" not in headline(examine(model, *test, train=(X, y)))
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])

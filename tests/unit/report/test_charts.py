@@ -127,7 +127,7 @@ def test_the_error_of_what_is_left_counts_the_surest_rows():
 def test_short_labels_are_the_marks_themselves():
     assert are_glyphs(["0", "10"])
     assert not are_glyphs(["0", "setosa"])
-    found = made_up.digits()
+    found = made_up.digits(n_classes=9)
     assert ">7<title>7, correct</title></text>" in map_of_rows("key", found.map, found.classes)
     assert "<path" in map_of_rows("key", found.map, [f"class {c}" for c in found.classes])
 

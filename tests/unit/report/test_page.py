@@ -17,7 +17,7 @@ import pytest
 from cavity.metrics import CalibrationCheck, Interval, ScoreIntervals
 from cavity.report.findings import Advice, TrainingCurve, TrainingEvent
 from cavity.report.html import VOID
-from cavity.report.page import SECTIONS, Report, calibration_verdict, headline, page, support
+from cavity.report.page import SECTIONS, Report, headline, page, support
 from tests.unit.report import made_up
 
 ALL = ["digits", "small", "large", "hostile", "bare"]
@@ -220,20 +220,41 @@ def test_odd_findings_are_drawn(name):
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("interval", "fault", "said"),
     [
-        (CalibrationCheck(0.011, 0.019, 0.97, 0.97, None), "no sign of miscalibration"),
-        (CalibrationCheck(0.009, 0.005, 0.97, 0.96, "overconfident"), "no sign of miscalibration"),
-        (CalibrationCheck(0.1, 0.05, 0.9, 0.8, "overconfident"), "the model is overconfident"),
-        (CalibrationCheck(0.1, 0.05, 0.8, 0.9, "underconfident"), "the model is underconfident"),
-        (CalibrationCheck(0.1, 0.05, 0.8, 0.8, "mixed"), "some probabilities are too high, others too low"),
-        (CalibrationCheck(0.1, 0.2, 0.6, 0.6, None), "too few rows to judge calibration"),
+        (
+            (0.011, 0.0, 0.019),
+            None,
+            "no sign of miscalibration, but a calibration error of up to 0.019 could go unnoticed",
+        ),
+        ((0.1, 0.0, 0.2), None, "no sign of miscalibration, but a calibration error of up to 0.200 could go unnoticed"),
+        (
+            (0.009, 0.005, 0.01),
+            "overconfident",
+            "the model is slightly overconfident, by a calibration error of 0.005 to 0.010",
+        ),
+        ((0.1, 0.05, 0.12), "overconfident", "the model is overconfident, by a calibration error of 0.050 to 0.120"),
+        ((0.1, 0.05, 0.12), "underconfident", "the model is underconfident, by a calibration error of 0.050 to 0.120"),
+        (
+            (0.1, 0.05, 0.12),
+            "mixed",
+            "some probabilities are too high, others too low, by a calibration error of 0.050 to 0.120",
+        ),
     ],
 )
-def test_the_headline_says_whether_the_model_is_calibrated(check, said):
-    found = replace(made_up.digits(), calibration=check)
-    assert calibration_verdict(found) == said
+def test_the_headline_says_what_is_known_about_calibration(interval, fault, said):
+    """How large an error could go unnoticed, or how large the error is: from the interval of the table."""
+    found = replace(made_up.digits(), calibration=CalibrationCheck(Interval(*interval), 0.9, 0.9, fault))
     assert headline(found) == f"96.9\u202f% accuracy on 450 rows; {said}"
+
+
+@pytest.mark.parametrize("fault", [None, "overconfident"])
+def test_training_rows_get_no_verdict(fault):
+    check = CalibrationCheck(Interval(0.1, 0.05, 0.12), 0.9, 0.8, fault)
+    found = replace(made_up.digits(), calibration=check, no_verdict="the model was trained on these rows")
+    assert headline(found).endswith("; no verdict on calibration, because the model was trained on these rows")
+    assert support(found) == "These scores do not tell how good the model is on new rows."
+    assert "These scores are better than on new rows, because the model was trained on these rows." in page(found)
 
 
 def test_a_baseline_that_does_better_is_named():

@@ -26,7 +26,10 @@
     const marks = all("[data-class]", box);
     const show = () => {
       for (const figure of figures) figure.classList.toggle("unpicked", figure.dataset.choice !== select.value);
-      for (const group of marks) group.classList.toggle("dim", select.value !== "" && group.dataset.class !== select.value);
+      for (const group of marks) {
+        group.classList.toggle("dim", select.value !== "" && group.dataset.class !== select.value);
+        group.classList.toggle("lit", group.dataset.class === select.value);
+      }
     };
     if (box.tagName === "DETAILS") {
       box.open = true;
@@ -59,6 +62,22 @@
       button.addEventListener("click", () => sort(table, column));
       head.append(button);
     });
+  }
+
+  // A table wider than the screen says so, and fades at the edge behind which it continues.
+  for (const box of all(".scroll")) {
+    const cue = document.createElement("p");
+    cue.className = "cue";
+    cue.textContent = "Scroll sideways for more columns \u2192";
+    cue.setAttribute("aria-hidden", "true");
+    box.before(cue);
+    const look = () => {
+      cue.hidden = box.scrollWidth <= box.clientWidth + 1;
+      box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    };
+    box.addEventListener("scroll", look);
+    new ResizeObserver(look).observe(box);
+    look();
   }
 
   // The contents tell where the reader is.
