@@ -120,7 +120,7 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"-o {path}: the folder {path.parent} is not writable: {error.strerror}") from None
 
 
-def save_anywhere(save: Callable[[Path], None], out: Path) -> tuple[Path, Exception | None]:
+def save_anywhere(save: Callable[[Path], object], out: Path) -> tuple[Path, Exception | None]:
     """Save to `out`, else to the first folder that works: the current one, the user's, or that of temporary files.
 
     Returns:
