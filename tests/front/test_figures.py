@@ -141,7 +141,7 @@ def test_the_default_settings():
         f"between {s.LEAST_VI_DAMPING:g} and {s.BATCH_DAMPING['vi']:g}",
     ):
         assert part in text, part
-    assert GPClassifier().tol == 1e-4
+    assert s.TOL == 1e-4
     assert s.PRIORS["noise"] == s.PRIORS["variance"]
     assert s.BATCH_START.lengthscale == 0.5
     assert (s.FOLDS, s.HELD_OUT_FRACTION, s.LARGEST_FRACTION) == (3, 20, 5)

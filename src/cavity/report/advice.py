@@ -45,9 +45,14 @@ EVENTS = [
      "Use larger batches in partial_fit, or a smaller learning_rate."),
     (("shrunk",), "warning",
      "Class frequencies were better than the model on held-out rows, so probabilities were shrunk towards them",
-     "Train longer (max_seconds, max_epochs), and check that rows and labels match."),
+     "Train longer, and check that rows and labels match."),
     (("rows_left_out",), "warning", "Some rows of partial_fit were not learned from",
      "Check these rows for extreme values, or use scaling='quantile'."),
+    (("not_converged",), "warning", "Inference has not converged", "Fit again with more epochs or a lower damping."),
+    (("factors_left_out",), "warning", "Some rows are left out of log Z",
+     "Fit again with a larger noise or a lower damping."),
+    (("jitter_added",), "warning", "A covariance matrix was nearly singular",
+     "Fit again with fewer inducing points or a larger noise."),
     (("checkpoint_skipped",), "note", "A damaged checkpoint was skipped", "Check the disk for errors."),
 ]  # fmt: skip
 
@@ -322,8 +327,11 @@ def _approximation(e: Evidence) -> Parts:
     sharpness = float(getattr(e.clf, "sharpness_", 1.0))
     if sharpness > SHARP:
         what = f"Calibration made the probabilities much sharper ({sharpness:.1f} times): the model is underconfident."
-        more = "training rows" if e.has_many_inducing else "inducing points (n_inducing)"
-        yield "note", what, f"More {more} would leave less to calibration."
+        yield (
+            "note",
+            what,
+            "Where classes are well separated this is usual: log Z prefers timid settings. No action is needed.",
+        )
     elif sharpness < 1 / SHARP:
         what = f"Calibration made the probabilities much flatter ({sharpness:.2f} times): the model overfits."
         yield "note", what, "Keep priors='default', collect more rows, and remove irrelevant features."

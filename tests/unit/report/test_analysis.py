@@ -17,6 +17,7 @@ from cavity.report.analysis import count_known, encode_labels, examine, is_train
 from cavity.report.features import LabeledData, sample_indices
 from cavity.report.findings import Findings
 from cavity.report.page import headline
+from cavity.runtime.warnings import CavityWarning
 from tests.unit.report.fakes import Fake, fake, rows_for
 
 
@@ -206,7 +207,8 @@ def test_a_stream_and_a_model_that_learns_nothing_but_q(iris):
     _, test, (X, y) = iris
     stream = classifier().partial_fit(X, y, classes=np.unique(y))
     assert len(examine(stream, *test).training.epoch) == 1
-    fixed = classifier(learn_kernel=False, learn_inducing=False, max_epochs=5).fit(X, y)
+    with pytest.warns(CavityWarning, match="has not converged"):
+        fixed = classifier(learn_kernel=False, learn_inducing=False, max_epochs=5).fit(X, y)
     assert is_finite(examine(fixed, *test))
 
 
