@@ -80,7 +80,7 @@ ax.text(np.log(10), ax.get_ylim()[1], "maximum ", ha="right", va="top", rotation
 ax.set(xlabel="epistemic uncertainty / nats", ylabel="images", yscale="log")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, loc="upper center")
-# alt: Histogram of epistemic uncertainty: most digits near 0, all shuffled pictures near the maximum.
+# alt: Histogram of epistemic uncertainty: most digits near 0, almost all shuffled pictures near the maximum.
 
 # %% [markdown]
 # ## The digits it is least sure of

@@ -11,6 +11,10 @@ from sklearn.base import clone
 from cavity import GPClassifier
 from cavity.kernels import RBF
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* has not converged:cavity.runtime.warnings.CavityWarning"
+)  # fits of few sweeps are compared
+
 BOTH = pytest.mark.parametrize("method", ["ep", "sep"])
 NAMES = np.array(["carp", "ant", "bee"])  # sorted: ant, bee, carp
 
