@@ -32,7 +32,7 @@ STEPS = 10  # of an epoch
 LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"  # ends if the benchmark is killed
 ROOT = Path(__file__).parents[1]
 FIT = ("fit", "digits-train.csv", "--target", "digit", "--epochs", "20", "-o", "digits.cavity", "--quiet")
-COMMANDS = {"cavity fit": FIT, "cavity demo": ("demo", "-o", "demo")}
+COMMANDS = {"cavity fit": FIT, "cavity demo": ("demo",)}
 
 
 def measure(options: Options) -> Iterator[Record]:

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 WORK_PER_THREAD = 200_000  # entries of a block: where a second thread begins to pay
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 LARGEST_HEAP_BLOCK, KEPT_BYTES = 2**25, 2**30  # glibc allows no larger block on its heap
+LOOK_SECONDS, LEAST_IDLE = 0.1, 0.3  # before a fit: how long to look for an idle processor; the idle part of one
 TRIAL_SECONDS = 0.1  # of spinning, after which the time that threads waited for a processor is checked
 MAX_WAITING = 0.1  # share of a trial that a thread may wait for a processor
 SLEEP_SECONDS, MAX_SLEEP_SECONDS = 1.0, 8.0  # without spinning after a failed trial: the first time, and at most
@@ -63,6 +64,8 @@ _count_before = 1  # threads of torch before the first of them
 def limit_threads(work: int) -> Iterator[None]:
     """Use one thread where a step is small, and never more than the processors that this process is granted.
 
+    If all of these are busy, use one thread too: several would wait for each other most of the time.
+
     torch's number of threads is that of the calling Python thread; new threads and MKL have a common one, which is the
     largest of the running fits.
 
@@ -70,10 +73,12 @@ def limit_threads(work: int) -> Iterator[None]:
         work: entries of the largest block of a step.
     """
     global _count_before
+    has_one = cpu_count() == 1 or (torch.get_num_threads() == 1 and not _counts)
+    is_one = work < WORK_PER_THREAD or has_one or _all_are_busy()
     with _lock:
         if not _counts:
             _count_before = torch.get_num_threads()
-        count = 1 if work < WORK_PER_THREAD else min(_count_before, cpu_count())
+        count = 1 if is_one else min(_count_before, cpu_count())
         _counts.append(count)
         _set_threads(count, max(_counts))
     try:
@@ -83,6 +88,24 @@ def limit_threads(work: int) -> Iterator[None]:
         with _lock:
             _counts.remove(count)
             _set_threads(_count_before, max(_counts, default=_count_before))
+
+
+def _all_are_busy() -> bool:
+    """Watch the processors of this process for a moment: whether other work keeps each of them busy."""
+    before = _idle_seconds()
+    time.sleep(LOOK_SECONDS)
+    idle = [after - before[name] for name, after in _idle_seconds().items() if name in before]
+    return bool(idle) and max(idle) < LEAST_IDLE * LOOK_SECONDS
+
+
+def _idle_seconds() -> dict[str, float]:
+    """Return the time that each processor of this process has been idle; empty where it is unknown."""
+    try:
+        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        own, ticks = {f"cpu{i}" for i in os.sched_getaffinity(0)}, os.sysconf("SC_CLK_TCK")
+    except (AttributeError, OSError):
+        return {}
+    return {line[0]: (int(line[4]) + int(line[5])) / ticks for line in lines if line and line[0] in own}
 
 
 def _set_threads(own: int, common: int) -> None:

@@ -1,6 +1,7 @@
 """Threads and memory during a fit."""
 
 import ctypes
+import os
 import sys
 import threading
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ def threads():
 def granted(monkeypatch):
     """Two processors, whatever the machine."""
     monkeypatch.setattr(module, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "_idle_seconds", dict)  # and none of them known to be busy
 
 
 @pytest.mark.parametrize(("work", "expected"), [(module.WORK_PER_THREAD - 1, 1), (module.WORK_PER_THREAD, 2)])
@@ -39,6 +41,28 @@ def test_small_steps_take_one_thread_and_leave_the_others_for_later(threads, wor
     with pytest.raises(KeyError), limit_threads(work):
         raise KeyError
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("idle", "expected"), [({"cpu0": 0.0, "cpu3": 0.0}, 1), ({"cpu0": 0.0, "cpu3": 0.09}, 2), ({}, 2)]
+)
+def test_where_all_processors_are_busy_a_fit_takes_one_thread(threads, monkeypatch, idle, expected):
+    """Several threads would wait for each other most of the time."""
+    looks = iter([dict.fromkeys(idle, 5.0), {name: 5.0 + seconds for name, seconds in idle.items()}])
+    monkeypatch.setattr(module, "_idle_seconds", lambda: next(looks))
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    with limit_threads(module.WORK_PER_THREAD):
+        assert torch.get_num_threads() == expected
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system has no /proc/stat")
+def test_the_time_that_processors_are_idle_is_read(monkeypatch):
+    monkeypatch.undo()
+    found = module._idle_seconds()
+    assert set(found) == {f"cpu{i}" for i in os.sched_getaffinity(0)}
+    assert min(found.values()) >= 0.0
 
 
 class Libc:
