@@ -55,6 +55,7 @@ def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore:.* factors are left out:cavity.runtime.warnings.CavityWarning")  # extreme weights
 @pytest.mark.slow
 @parametrize_with_checks([GPClassifier(), *(GPClassifier(method) for method in METHODS)])
 def test_checks_of_scikit_learn_at_default_settings(estimator, check):
