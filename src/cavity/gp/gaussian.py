@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cavity.gp.prior import Prior
 from cavity.gp.residual import Residual
+from cavity.numerics.limits import floor_positive
 from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, times_vector, vector_times
 
 
@@ -124,7 +125,7 @@ class Posterior:
         if self.sharpness < 1.0:  # held-out rows have shown noise that the model misses: it is as large at every row
             widened, beyond = 1.0 - self.sharpness**2, (whole - self.residual.typical[:, None]).clamp_min(0.0)
             open_part = torch.lerp(open_part, torch.minimum(open_part, beyond), widened)
-        return a, open_part, whole - open_part
+        return a, open_part, floor_positive(whole - open_part, whole, whole.dtype)
 
     def to(self, device: torch.device) -> Posterior:
         """Return a copy on another device, detached from any autograd graph."""
