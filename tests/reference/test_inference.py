@@ -287,6 +287,21 @@ def test_inner_exact_equals_inner_at_the_fixed_point(seed):
 # --- MCMC ---
 
 
+def inferred(method, problem, Z):
+    """A classifier with the hyper-parameters of the problem."""
+    return GPClassifier(
+        method,
+        kernel=RBF(problem.lengthscale, problem.variance),
+        noise=problem.noise,
+        inducing_points=Z,
+        learn_kernel=False,
+        learn_inducing=False,
+        scaling=None,
+        priors=None,
+        device="cpu",
+    ).fit(problem.X, problem.y)
+
+
 @pytest.mark.parametrize(
     ("name", "target", "mean", "largest"),
     [
@@ -303,17 +318,7 @@ def test_how_far_predictions_are_from_mcmc(name, target, mean, largest):
     The limits are the measured distances, rounded up; docs/methods/index.md has them.
     """
     stored, problem = load("mcmc_small.npz")
-    fitted = GPClassifier(
-        name,
-        kernel=RBF(problem.lengthscale, problem.variance),
-        noise=problem.noise,
-        inducing_points=problem.Z,
-        learn_kernel=False,
-        learn_inducing=False,
-        scaling=None,
-        priors=None,
-        device="cpu",
-    ).fit(problem.X, problem.y)
+    fitted = inferred(name, problem, problem.Z)
     difference = np.abs(fitted.predict_proba(stored["X_new"]) - stored[f"{target}_prob"])
     assert 0.8 * mean < difference.mean() < mean
     assert 0.8 * largest < difference.max() < largest
@@ -328,17 +333,7 @@ def test_epistemic_uncertainty_is_near_that_of_the_full_model(n_inducing):
     """
     stored, problem = load("mcmc_full.npz")
     Z = problem.Z if n_inducing == 10 else problem.X[:: 60 // n_inducing]
-    fitted = GPClassifier(
-        "ep",
-        kernel=RBF(problem.lengthscale, problem.variance),
-        noise=problem.noise,
-        inducing_points=Z,
-        learn_kernel=False,
-        learn_inducing=False,
-        scaling=None,
-        priors=None,
-        device="cpu",
-    ).fit(problem.X, problem.y)
+    fitted = inferred("ep", problem, Z)
     found, exact = fitted.uncertainty(stored["X_new"]).epistemic, stored["epistemic"]
     assert abs(found.mean() - exact.mean()) < 0.06
     assert np.abs(found - exact).mean() < 0.11

@@ -142,6 +142,21 @@ def test_the_parts_are_those_of_the_whole_variance():
     assert (rest >= q.prior.noise[:, None] * (1 - 1e-12)).all()
 
 
+def test_far_away_without_noise_something_remains():
+    """Rounding would take away all of the variance that rows cannot remove, and the quadrature would have no width."""
+    q = posterior()
+    q = replace(q, prior=replace(q.prior, log_noise=torch.full_like(q.prior.log_noise, -69.0)))
+    X = torch.from_numpy(np.random.default_rng(1).normal(size=(20, 2)))
+    q = replace(q, residual=measure_residual(q, X, torch.ones(20).double(), 20.0))
+    far = torch.full((3, 2), 1e6).double()
+    _, open_part, rest = q.parts(far)
+    assert (rest > 0).all()
+    assert (open_part > 0).all()
+    found = predict.uncertainty(q, far)
+    assert np.isfinite(np.stack(found)).all()
+    assert (found.epistemic > 0.9 * np.log(3)).all()
+
+
 def test_a_stream_of_single_rows_keeps_the_split_of_the_fit():
     X, y = clouds(300)
     clf = GPClassifier("sep", n_inducing=20, max_epochs=5, device="cpu", random_state=0).fit(X, y)
