@@ -33,7 +33,8 @@ clf.report(X, y).save("report.html")
 
 
 def run(*command: str | Path, where: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ours = ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL")  # what the test run itself was started with
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run([str(part) for part in command], cwd=where, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

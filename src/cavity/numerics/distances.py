@@ -6,8 +6,6 @@ center of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all clas
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -98,6 +96,11 @@ class SquaredDistances:
 def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
     """a² + b² − 2ab from −2ab, in place; what overflows is infinitely far away."""
     r2 = product.add_(a2).add_(b2)
-    if r2.is_cuda or not math.isfinite(float(a2.sum() + b2.sum())):  # to ask a GPU would be to wait for it
+    if r2.is_cuda:  # to ask a GPU would be to wait for it
+        return r2.nan_to_num_(nan=torch.inf, posinf=torch.inf).clamp_min_(0.0)
+    rounding = 8.0 * torch.finfo(r2.dtype).eps
+    largest = float(a2.max() + b2.max()) if r2.numel() else 0.0
+    if not largest * rounding < 0.01:  # points at the same place may seem far apart, and K would be no covariance
         r2.nan_to_num_(nan=torch.inf, posinf=torch.inf)
+        r2.masked_fill_(r2 <= rounding * (a2 + b2), 0.0)
     return r2.clamp_min_(0.0)

@@ -81,3 +81,12 @@ def test_distances_are_never_negative():
     distances = SquaredDistances(Z, torch.ones(1, 3, dtype=Z.dtype), torch.float64)
     assert distances.within.min() >= 0
     assert distances.to(Z[0]).min() >= 0
+
+
+def test_with_tiny_length_scales_a_copy_of_a_point_is_at_no_distance():
+    """Rounding of a² + b² − 2ab, divided by ℓ², would put a row infinitely far from its own copy."""
+    rng = np.random.default_rng(0)
+    Z = torch.from_numpy(rng.standard_normal((1, M, 3)))
+    r2 = SquaredDistances(Z, torch.full((1, 3), 1e60, dtype=torch.float64), torch.float64).to(Z[0])
+    assert torch.equal(r2[0].diagonal(), torch.zeros(M, dtype=torch.float64))
+    assert bool((r2[0][~torch.eye(M, dtype=torch.bool)] > 1e50).all())
