@@ -102,5 +102,5 @@ def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
     largest = float(a2.max() + b2.max()) if r2.numel() else 0.0
     if not largest * rounding < 0.01:  # points at the same place may seem far apart, and K would be no covariance
         r2.nan_to_num_(nan=torch.inf, posinf=torch.inf)
-        r2.masked_fill_(r2 <= rounding * (a2 + b2), 0.0)
+        r2.masked_fill_(r2 < rounding * (a2 + b2), 0.0)
     return r2.clamp_min_(0.0)

@@ -85,8 +85,7 @@ def test_distances_are_never_negative():
 
 def test_with_tiny_length_scales_a_copy_of_a_point_is_at_no_distance():
     """Rounding of a² + b² − 2ab, divided by ℓ², would put a row infinitely far from its own copy."""
-    rng = np.random.default_rng(0)
-    Z = torch.from_numpy(rng.standard_normal((1, M, 3)))
-    r2 = SquaredDistances(Z, torch.full((1, 3), 1e60, dtype=torch.float64), torch.float64).to(Z[0])
-    assert torch.equal(r2[0].diagonal(), torch.zeros(M, dtype=torch.float64))
-    assert bool((r2[0][~torch.eye(M, dtype=torch.bool)] > 1e50).all())
+    Z = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 40, 7)))
+    r2 = SquaredDistances(Z, torch.full((1, 7), 1e60, dtype=torch.float64), torch.float64).to(Z[0])[0]
+    assert torch.equal(r2.diagonal(), torch.zeros(40, dtype=torch.float64))
+    assert bool((r2[~torch.eye(40, dtype=torch.bool)] > 1e50).all())
