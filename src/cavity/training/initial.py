@@ -11,7 +11,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import pdist
 
 from cavity.gp.prior import KERNEL
-from cavity.kernels import Kernel
+from cavity.kernels import Grouped, Kernel
 from cavity.kernels.base import log_start
 from cavity.numerics.limits import LEAST_LENGTHSCALE
 from cavity.training.parameters import ParametricPrior
@@ -53,7 +53,8 @@ def initial_prior(
     learned_names = tuple(values) if learned[0] else ()
     values["Z"] = torch.tensor(Z[:1] if shared[1] else Z)
     if dtype != torch.float64:  # r² is a difference of squares, so its error grows with the most distant row
-        scales = [value for name, value in values.items() if name.endswith("log_lengthscale")]
+        params = kernel.expand(params) if isinstance(kernel, Grouped) else params
+        scales = [value for name, value in params.items() if name.endswith("log_lengthscale")]
         squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
         largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
         dtype = dtype if torch.finfo(dtype).eps * largest <= LARGEST_ERROR else torch.float64

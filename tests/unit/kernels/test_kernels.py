@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from cavity.kernels import RBF, Constant, Grouped, Linear, Matern12, Matern32, Matern52, Product, Sum
 from tests.autograd_kernels import ByAutograd
 
 N_CLASSES, N_FEATURES = 3, 2
@@ -40,6 +40,11 @@ def linear(x, z, k):
     return VARIANCE[k] * sum(x[d] * z[d] / LENGTHSCALE[k, d] ** 2 for d in range(N_FEATURES))
 
 
+def grouped(x, z, k):
+    r2 = sum((x[d] - z[d]) ** 2 for d in range(N_FEATURES)) / LENGTHSCALE[k, 1] ** 2
+    return VARIANCE[k] * math.exp(-0.5 * r2)
+
+
 def constant(x, z, k):
     return VARIANCE[k]
 
@@ -52,6 +57,11 @@ CASES = {
     "Matern52": (Matern52, matern52),
     "Linear": (Linear, linear),
     "Constant": (lambda _, v: Constant(v), constant),
+    "grouped": (lambda s, v: Grouped(RBF(s[..., 1:], v), (0, 0)), grouped),
+    "grouped sum": (
+        lambda s, v: Grouped(RBF(s[..., 1:], v) + Constant(v), (0, 0)),
+        lambda *a: grouped(*a) + constant(*a),
+    ),
     "sum": (lambda s, v: RBF(s, v) + Linear(s, v), lambda *a: rbf(*a) + linear(*a)),
     "product": (lambda s, v: Matern32(s, v) * Constant(v), lambda *a: matern32(*a) * constant(*a)),
     "sum of three": (
