@@ -60,7 +60,7 @@ def model(**changes: Any) -> SavedModel:
     records = [{"epoch": i + 1, "objective": -1.0 / (i + 1), "seconds": 0.1 * i, "event": None} for i in range(5)]
     given = {
         "params": params, "classes": np.array(["a", "bb", "c"]), "n_features": 2, "feature_names": ["x", "é"],
-        "posterior": posterior(sharpness=1.25), "scaler": quantile(), "method": "ep",
+        "posterior": posterior(sharpness=1.25), "schema": None, "encoding": quantile(), "method": "ep",
         "log_marginal_likelihood": -12.345, "n_iter": 5, "history": records,
         "training": {"rows": 60, "features": 2, "digest": "ab" * 16, "class_counts": [20, 30, 10]},
         "metrics": {"nll": 0.1, "by_class": [0.1, math.nan, 0.3]},
@@ -77,7 +77,7 @@ def said(found: SavedModel) -> tuple[Any, ...]:
 
 def log_p(found: SavedModel, X: NDArray[np.float64] = X_NEW) -> NDArray[np.float64]:
     """Its predictions."""
-    return predict.log_probabilities(found.posterior, torch.from_numpy(found.scaler.transform(X)))
+    return predict.log_probabilities(found.posterior, torch.from_numpy(found.encoding.transform(X)))
 
 
 def run(program: str, *arguments: object) -> str:

@@ -12,18 +12,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import Survey
+from cavity.data.schema import Column, Schema
 from cavity.data.source import Source, as_source, is_source
-from cavity.fitting.encoding import Scaler
+from cavity.fitting.encoding import Encoding, Group, TableEncoding
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
-from cavity.fitting.rows import allow_overflow, explained_errors, validate_training
+from cavity.fitting.rows import read_cells, validate_training
 from cavity.fitting.settings import PAPER_STEPS, Settings
 from cavity.gp import probabilities
 from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import Uncertainty
-from cavity.kernels import Kernel
+from cavity.kernels import Grouped, Kernel
 from cavity.runtime.device import choose_device, without_autograd
 from cavity.runtime.distributed import current_workers
 from cavity.runtime.warnings import CavityWarning
@@ -80,6 +81,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             below their mean.
         scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
             log Z_q on the training rows) or None.
+        categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
+            frame), None (none), or a mask, places or names of columns, as in scikit-learn's
+            HistGradientBoostingClassifier.
         calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
             three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
             in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides. Where
@@ -118,9 +122,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: labels, sorted; the columns of `predict_proba`.
         n_features_in_, feature_names_in_: number and, for frames, names of the features.
-        kernel_: the kernel with its learned parameters.
+        columns_: what each column was read as: its `kind` ("number", "category", "date", "time" or "left out") and the
+            `levels` of a category.
+        groups_: the column of each length-scale, and what it measures there: the "value", whether it is "missing", the
+            "level" of a category, or the "year", "week" or "day" of a date. Without categories, dates and gaps it is
+            the "value" of every column.
+        kernel_: the kernel with its learned parameters; its length-scales are those of `groups_`.
         noise_: latent noise variances, (C,).
-        inducing_points_: (C, M, D), in units of X.
+        inducing_points_: (C, M, D), in units of X; for categories, the nearest level.
         sharpness_: factor on the latent means in probabilities, set by calibration; 1 without calibration.
         posterior_: q(u), with `mean` (C, M) and `cov` (C, M, M).
         log_marginal_likelihood_: log Z_q of the training rows; for VI the bound.
@@ -144,7 +153,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     history_: list[Record]
     metrics_: dict[str, Any]
     training_: dict[str, Any]
-    _scaler: Scaler
+    columns_: list[Column]
+    groups_: list[tuple[Any, str]]
+    _schema: Schema | None
+    _encoding: Encoding
 
     def __init__(
         self,
@@ -161,6 +173,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learn_inducing: bool = True,
         priors: Any = "default",
         scaling: str | None = "standard",
+        categorical_features: Any = "from_dtype",
         calibrate: bool | int | str = "auto",
         class_weight: Any = None,
         batch_size: int | str | None = "auto",
@@ -192,6 +205,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.learn_inducing = learn_inducing
         self.priors = priors
         self.scaling = scaling
+        self.categorical_features = categorical_features
         self.calibrate = calibrate
         self.class_weight = class_weight
         self.batch_size = batch_size
@@ -226,6 +240,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         found = type(self).__new__(type(self))
         found.__dict__.update(self.__dict__)
         return found
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what X may hold: gaps, categories and text."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     @classmethod
     def paper(cls, method: str = "ep", n_inducing: int | float = 0.1, **changes: Any) -> GPClassifier:
@@ -296,7 +316,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None with a source, which has its own labels")
             return self._set_fitted(fit_source(as_source(X), survey, options))
-        table = validate_training(self, X, y, sample_weight, settings.class_weight)
+        categorical = settings.categorical_features
+        table = validate_training(self, X, y, sample_weight, settings.class_weight, categorical_features=categorical)
         return self._set_fitted(fit_rows(table, options))
 
     @available_if(_can_learn_online)
@@ -329,7 +350,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if not is_first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_!r}, got {classes!r}")
         known = classes if is_first else self.classes_
-        table = validate_training(self, X, y, sample_weight, settings.class_weight, known, is_refit=is_first)
+        categorical, schema = settings.categorical_features, None if is_first else self._schema
+        table = validate_training(
+            self, X, y, sample_weight, settings.class_weight, known, is_first, categorical, schema
+        )
         with without_autograd(choose_device(self.device)):
             online = OnlineFit.start(settings, table) if online is None else online
             online, records, is_learned = online.absorb(table.rows, self.device)
@@ -348,7 +372,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             classes=table.classes,
             n_features=n_features,
             feature_names=table.feature_names,
-            scaler=online.scaler,
+            schema=table.schema,
+            encoding=online.encoding,
             posterior=posterior.to(torch.device("cpu")),
             method=online.method if is_first else self.method_,
             history=[*history, *({"epoch": n_iter, **record} for record in records)],
@@ -426,7 +451,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             n_features=self.n_features_in_,
             feature_names=self._feature_names(),
             posterior=self.posterior_,
-            scaler=self._scaler,
+            schema=self._schema,
+            encoding=self._encoding,
             method=self.method_,
             log_marginal_likelihood=self.log_marginal_likelihood_,
             n_iter=self.n_iter_,
@@ -479,7 +505,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.export import to_onnx, write_onnx
 
         check_is_fitted(self, "posterior_")
-        model = to_onnx(self.posterior_, self._scaler, self.classes_, self._feature_names(), dtype)
+        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype)
         if path is not None:
             write_onnx(model, path)
         return model
@@ -492,22 +518,28 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if model.feature_names is not None:
             self.feature_names_in_ = model.feature_names
         self.posterior_, self.sharpness_ = model.posterior, model.posterior.sharpness
-        self.kernel_ = prior.kernel.fitted(prior.params)
+        kernel, is_table = prior.kernel, isinstance(model.encoding, TableEncoding)
+        kernel = kernel.kernel if is_table and isinstance(kernel, Grouped) else kernel
+        self.kernel_ = kernel.fitted(prior.params)
+        names = range(model.n_features) if model.feature_names is None else model.feature_names
+        self.columns_ = [Column(name) for name in names] if model.schema is None else list(model.schema.columns)
+        groups = model.encoding.groups if isinstance(model.encoding, TableEncoding) else map(Group, range(len(names)))
+        self.groups_ = [(names[group.column], group.what) for group in groups]
         self.noise_ = np.broadcast_to(prior.log_noise.exp().numpy(), (n_classes,)).copy()
-        Z = model.scaler.inverse(prior.Z.numpy())
+        Z = model.encoding.inverse(prior.Z.numpy())
+        Z = Z if model.schema is None else model.schema.decode(Z)
         self.inducing_points_ = np.broadcast_to(Z, (n_classes, *Z.shape[1:])).copy()
         self.log_marginal_likelihood_ = model.log_marginal_likelihood
         self.history_, self.n_iter_, self.method_ = model.history, model.n_iter, model.method
         self.training_, self.metrics_ = model.training, metrics or {}
-        self._scaler, self._online, self._is_from_file = model.scaler, model.online, False
+        self._schema, self._encoding = model.schema, model.encoding
+        self._online, self._is_from_file = model.online, False
         return self
 
     def _validate_new(self, X: Any) -> Array:
         """Validate rows to predict."""
         check_is_fitted(self, "posterior_")
-        with explained_errors(X), allow_overflow():
-            rows: Array = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return rows
+        return read_cells(self, X, self._schema)
 
     def _validate_source(self, X: Any) -> Source:
         check_is_fitted(self, "posterior_")
@@ -533,7 +565,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return probabilities.log_probabilities(self._posterior_on_device(), self._encode(rows))
 
     def _encode(self, rows: Array) -> torch.Tensor:
-        return torch.from_numpy(self._scaler.transform(rows))
+        return torch.from_numpy(self._encoding.transform(rows))
 
     def _posterior_on_device(self) -> Posterior:
         """Return q(u) on the device that predicts; a copy there is kept with its factors, for the next prediction."""
@@ -564,7 +596,8 @@ def load(path: Any, device: str = "auto") -> GPClassifier:
         classes=saved.classes,
         n_features=saved.n_features,
         feature_names=None if names is None else np.array(names, dtype=object),
-        scaler=saved.scaler,
+        schema=saved.schema,
+        encoding=saved.encoding,
         posterior=saved.posterior,
         method=saved.method,
         history=saved.history,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import SHOWN, concat_labels
+from cavity.data.schema import is_missing
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -292,11 +293,6 @@ def _cell_kind(cell: Any) -> str:
     except (TypeError, ValueError, OverflowError):
         return "text" if isinstance(cell, str) else "bytes" if isinstance(cell, bytes) else "other objects"
     return "" if math.isfinite(number) else "missing" if math.isnan(number) else "infinite"
-
-
-def is_missing(cell: Any) -> bool:
-    """Whether a cell or label is None, NaN, pandas' NA or NaT."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
 def _is_temporal(dtype: Any) -> bool:

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Integral
@@ -21,21 +21,33 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from cavity.data.schema import CATEGORY, KINDS, NUMBER, Column, Schema
 from cavity.files import tensor_file
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
 from cavity.files.tensor_file import Tensors
-from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
+from cavity.fitting.encoding import (
+    CYCLES,
+    Cycle,
+    Encoding,
+    Gap,
+    Levels,
+    Quantile,
+    Scaler,
+    Standard,
+    TableEncoding,
+    Unscaled,
+)
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import KERNEL, Prior
 from cavity.gp.residual import Residual
-from cavity.kernels import Kernel, Product, Sum
+from cavity.kernels import Grouped, Kernel, Product, Sum
 from cavity.numerics.limits import LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 2  # 1, of cavity 0.1, has no residual and no epsilon for each class
+FORMAT = 3  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
-RESIDUAL = "residual."  # precedes the names of its tensors
+RESIDUAL, LEVELS = "residual.", "levels."  # precede the names of their tensors
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
@@ -62,7 +74,8 @@ class SavedModel:
     n_features: int
     feature_names: list[str] | None
     posterior: Posterior
-    scaler: Scaler
+    schema: Schema | None
+    encoding: Encoding
     method: str
     log_marginal_likelihood: float
     n_iter: int
@@ -122,10 +135,13 @@ def read(path: str | os.PathLike[str], known: Collection[str] | None = None) -> 
 
 def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     """Return the record and the tensors of a model. Raises TypeError for a value that they cannot hold."""
-    q, scaler, tensors = model.posterior.to(torch.device("cpu")), model.scaler, dict[str, torch.Tensor]()
+    q, encoding, tensors = model.posterior.to(torch.device("cpu")), model.encoding, dict[str, torch.Tensor]()
+    is_table = isinstance(encoding, TableEncoding)
+    scaler = encoding.scaler or Unscaled() if isinstance(encoding, TableEncoding) else encoding
     if not isinstance(scaler, Standard | Quantile | Unscaled):
-        raise TypeError(f"scaler={scaler!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
-    factor = q.whitened.R_inverse
+        raise TypeError(f"encoding={encoding!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
+    kernel, factor = q.prior.kernel, q.whitened.R_inverse
+    kernel = kernel.kernel if is_table and isinstance(kernel, Grouped) else kernel
     by_columns = factor.mT.is_contiguous() and not factor.is_contiguous()
     record = {
         "format": FORMAT,
@@ -134,12 +150,14 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "n_features": int(model.n_features),
         "feature_names": None if model.feature_names is None else [str(name) for name in model.feature_names],
         "method": model.method,
-        "kernel": encode(q.prior.kernel, "start", tensors),
+        "kernel": encode(kernel, "start", tensors),
         "precision": str(q.prior.dtype).removeprefix("torch."),
         "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
         "sharpness": float(q.sharpness),
         "epsilon": 0.0 if isinstance(q.epsilon, torch.Tensor) else float(q.epsilon),
         "scaler": type(scaler).__name__.lower(),
+        "columns": None if model.schema is None else [_pack_column(column) for column in model.schema.columns],
+        "parts": _pack_parts(encoding) if isinstance(encoding, TableEncoding) else None,
         "n_iter": int(model.n_iter),
         "params": encode(model.params, "params", tensors),
         "log_marginal_likelihood": encode(float(model.log_marginal_likelihood), "log_marginal_likelihood"),
@@ -153,11 +171,30 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         tensors["epsilon"] = q.epsilon
     standard = scaler.standard if isinstance(scaler, Quantile) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
+    if isinstance(scaler, Unscaled) and scaler.mean is not None:
+        arrays = {"mean": scaler.mean}
     if isinstance(scaler, Quantile):
         arrays |= {"knots": np.concatenate(scaler.knots), "levels": np.concatenate(scaler.levels)}
         arrays |= {"counts": np.array([len(knots) for knots in scaler.knots], dtype=np.int64)}
-    tensors |= {f"scaler.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    arrays = {f"scaler.{name}": array for name, array in arrays.items()}
+    if isinstance(encoding, TableEncoding):
+        arrays |= {f"{LEVELS}{part.column}": part.table for part in encoding.categories}
+    tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return record, tensors
+
+
+def _pack_column(column: Column) -> dict[str, Any]:
+    levels = None if column.levels is None else list(column.levels)
+    return {"kind": column.kind, "levels": levels, "reason": column.reason}
+
+
+def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:
+    return {
+        "numeric": list(encoding.numeric),
+        "gaps": [list(gap) for gap in encoding.gaps],
+        "cycles": [[cycle.column, cycle.name] for cycle in encoding.cycles],
+        "categories": [part.column for part in encoding.categories],
+    }
 
 
 def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,6 +210,35 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def _is_column(v: Any) -> bool:
+    if not (isinstance(v, dict) and set(v) == {"kind", "levels", "reason"}):
+        return False
+    levels = v["levels"]
+    is_sorted = (
+        isinstance(levels, list) and all(isinstance(one, str) for one in levels) and levels == sorted(set(levels))
+    )
+    return v["kind"] in KINDS and isinstance(v["reason"], str) and (is_sorted if v["kind"] == CATEGORY else True)
+
+
+def _is_parts(v: Any) -> bool:
+    def is_place(k: Any) -> bool:
+        return type(k) is int and k >= 0
+
+    def is_gap(gap: Any) -> bool:
+        is_list = isinstance(gap, list) and len(gap) == 3 and is_place(gap[0])
+        return is_list and all(type(x) is float and 0.0 < x < LARGEST_FACTOR for x in gap[1:]) and gap[1] < 1.0
+
+    def is_cycle(cycle: Any) -> bool:
+        return isinstance(cycle, list) and len(cycle) == 2 and is_place(cycle[0]) and cycle[1] in CYCLES
+
+    if not (isinstance(v, dict) and set(v) == {"numeric", "gaps", "cycles", "categories"}):
+        return False
+    if not all(isinstance(part, list) for part in v.values()):
+        return False
+    tests = {"numeric": is_place, "gaps": is_gap, "cycles": is_cycle, "categories": is_place}
+    return all(test(item) for name, test in tests.items() for item in v[name])
+
+
 # What each field of a record must be.
 _RULES: dict[str, Callable[[Any], bool]] = {
     "format": lambda v: v in range(1, FORMAT + 1),
@@ -185,6 +251,8 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
     "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
     "scaler": lambda v: v in ("standard", "quantile", "unscaled"),
+    "columns": lambda v: v is None or (isinstance(v, list) and all(map(_is_column, v))),
+    "parts": lambda v: v is None or _is_parts(v),
     "n_iter": lambda v: type(v) is int and v >= 0,
     "params": lambda v: isinstance(v, dict) and not any(name.startswith("$") for name in v),
     "log_marginal_likelihood": lambda v: isinstance(v, float) or (isinstance(v, dict) and set(v) == {"$float"}),
@@ -195,6 +263,8 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     """Check a record, and the dtypes and shapes of its tensors. Return the record with decoded values."""
+    if record["format"] < 3:
+        record = {"columns": None, "parts": None} | record
     if set(record) != set(_RULES):
         raise ValueError(f"its record lacks or adds {', '.join(sorted(set(record) ^ set(_RULES)))[:100]}")
     for name, is_valid in _RULES.items():
@@ -208,13 +278,32 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     names, sizes = record["feature_names"], {"C": len(classes), "D": record["n_features"]}
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
-    axes = {"R_inverse": "CMM", "m": "CM", "Z": "PMD", "log_noise": "K"} | _parameter_axes(kernel, KERNEL)
+    found["schema"], parts = _unpack_schema(record), record["parts"]
+    if parts is None:
+        sizes |= dict.fromkeys("FGS", sizes["D"])  # features, length-scales, and columns that are scaled
+    else:
+        used = [*parts["numeric"], *parts["categories"]]
+        others = [item[0] for name in ("gaps", "cycles") for item in parts[name]]
+        if len(set(used)) < len(used) or not set(others) <= set(parts["numeric"]) or max([-1, *used]) >= sizes["D"]:
+            raise ValueError("its parts have columns that do not exist or are used twice")
+        if not used:
+            raise ValueError("its parts have no column")
+        kinds = {j: NUMBER if found["schema"] is None else found["schema"].columns[j].kind for j in used}
+        if any((kinds[j] == CATEGORY) != (j in parts["categories"]) for j in used):
+            raise ValueError("its parts do not fit its columns")
+        sizes |= {"S": len(parts["numeric"]), "G": sum(map(len, parts.values()))}
+    axes: dict[str, Sequence[str]] = {"R_inverse": "CMM", "m": "CM", "Z": "PMF", "log_noise": "K"}
+    axes |= _parameter_axes(kernel, KERNEL)
     if record["format"] >= 2:
         axes |= {"epsilon": "C"} if "epsilon" in tensors else {}
         residual = {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
         axes |= residual if any(name in tensors for name in residual) else {}
-    axes |= {"scaler.mean": "D", "scaler.sd": "D"} if record["scaler"] != "unscaled" else {}
-    axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "D"} if record["scaler"] == "quantile" else {}
+    axes |= {"scaler.mean": "S", "scaler.sd": "S"} if record["scaler"] != "unscaled" else {}
+    axes |= {"scaler.mean": "S"} if record["scaler"] == "unscaled" and "scaler.mean" in tensors else {}
+    axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] == "quantile" else {}
+    for j in [] if parts is None else parts["categories"]:
+        axes[f"{LEVELS}{j}"] = (f"rows {j}", f"width {j}")
+        sizes[f"rows {j}"] = len(found["schema"].columns[j].levels) + 1
     for name, letters in axes.items():
         x, dtype = tensors.get(name), torch.int64 if name == "scaler.counts" else torch.float64
         shape = None if x is None or x.dtype != dtype or x.ndim != len(letters) else x.shape
@@ -222,6 +311,10 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
             wanted = ", ".join(str(sizes.get(letter, letter)) for letter in letters)
             got = "nothing" if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
             raise ValueError(f"{name} must be {dtype} of shape ({wanted}), got {got}")
+    if parts is not None:
+        widths = [sizes[f"width {j}"] for j in parts["categories"]]
+        if sizes["F"] != sizes["S"] + len(parts["gaps"]) + 2 * len(parts["cycles"]) + sum(widths):
+            raise ValueError(f"it has {sizes['F']} features, which are not those of its parts")
     if not {sizes["K"], sizes["P"]} <= {1, sizes["C"]}:
         raise ValueError(f"it has {sizes['K']} kernels and {sizes['P']} sets of points for {sizes['C']} classes")
     if unknown := set(arrays) - set(axes):
@@ -229,12 +322,12 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     return found
 
 
-def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, str]:
-    """Return the axes of a kernel's parameters: K kernels, D features."""
+def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, Sequence[str]]:
+    """Return the axes of a kernel's parameters: K kernels, G groups of features."""
     if isinstance(kernel, Sum | Product):
         parts = [_parameter_axes(part, f"{prefix}{i}.") for i, part in enumerate(kernel.parts)]
         return {name: axes for part in parts for name, axes in part.items()}
-    return {f"{prefix}log_{f.name}": "KD" if f.name == "lengthscale" else "K" for f in fields(kernel)}  # type: ignore[arg-type]
+    return {f"{prefix}log_{f.name}": "KG" if f.name == "lengthscale" else "K" for f in fields(kernel)}  # type: ignore[arg-type]
 
 
 def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
@@ -247,7 +340,9 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
             low, high = (float(end) for end in torch.aminmax(x))
             if not (-bound <= low and high <= bound):
                 raise ValueError(f"{name} has NaN, infinity or a number beyond {bound:g}")
+    found["encoding"] = encoding = _unpack_encoding(found, tensors)
     kernel, Z, factor = found["kernel"], tensors["Z"], tensors["R_inverse"]
+    kernel = Grouped(kernel, encoding.feature_groups) if isinstance(encoding, TableEncoding) else kernel
     params = {name.removeprefix(KERNEL): x for name, x in tensors.items() if name.startswith(KERNEL)}
     farthest = torch.maximum(Z.amax(1), -Z.amin(1))[:, None, :]
     if not bool((kernel.bind(params, farthest, Z.dtype).gram <= LARGEST_VARIANCE).all()):
@@ -266,14 +361,42 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
         if not residual.is_valid():
             raise ValueError("residual.variance must increase, and residual.share lie between 0 and 1")
     found["posterior"] = Posterior(prior, whitened, epsilon, found["sharpness"], residual)
-    found["scaler"] = _unpack_scaler(found["scaler"], tensors)
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 
 
+def _unpack_schema(record: dict[str, Any]) -> Schema | None:
+    columns, names, n_features = record["columns"], record["feature_names"], record["n_features"]
+    if columns is None:
+        return None
+    if len(columns) != n_features:
+        raise ValueError(f"it has {len(columns)} columns for {n_features} features")
+    labels = range(n_features) if names is None else names
+    found = []
+    for label, column in zip(labels, columns, strict=True):
+        levels = tuple(column["levels"]) if column["kind"] == CATEGORY else None
+        found.append(Column(label, column["kind"], levels, column["reason"]))
+    return Schema(tuple(found))
+
+
+def _unpack_encoding(record: dict[str, Any], tensors: Tensors) -> Encoding:
+    parts = record["parts"]
+    if parts is None:
+        return _unpack_scaler(record["scaler"], tensors)
+    scaler = _unpack_scaler(record["scaler"], tensors) if parts["numeric"] else None
+    return TableEncoding(
+        record["n_features"],
+        tuple(parts["numeric"]),
+        scaler,
+        tuple(Gap(*gap) for gap in parts["gaps"]),
+        tuple(Levels(j, tensors[f"{LEVELS}{j}"].numpy()) for j in parts["categories"]),
+        tuple(Cycle(j, name, CYCLES[name]) for j, name in parts["cycles"]),
+    )
+
+
 def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
-    if kind == "unscaled":
-        return Unscaled()
     arrays = {name.removeprefix("scaler."): x.numpy() for name, x in tensors.items() if name.startswith("scaler.")}
+    if kind == "unscaled":
+        return Unscaled(arrays.get("mean"))
     if not (arrays["sd"] >= np.finfo(float).tiny).all():
         raise ValueError("scaler.sd must be positive")
     standard = Standard(arrays["mean"], arrays["sd"])

@@ -14,13 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.data.schema import Column, Schema
 from cavity.files.json_values import COMPOSITE, SIMPLE
-from cavity.fitting.encoding import Quantile, Standard, Unscaled
+from cavity.fitting.encoding import Cycle, Gap, Levels, Quantile, Standard, TableEncoding, Unscaled
 from cavity.fitting.fit import OnlineFit
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
 from cavity.gp.residual import Residual
 from cavity.inference.sep import SEPState
+from cavity.kernels import Grouped
 from cavity.runtime.device import DTYPES
 from cavity.training.online import OnlineTrainer
 from cavity.training.optimizers import Adam, AdaptiveRate
@@ -28,8 +30,9 @@ from cavity.training.parameters import HyperPrior, ParametricPrior
 
 TAG = "$"
 _OWN = (
-    Standard, Quantile, Unscaled, Posterior, Whitened, Prior, ParametricPrior, HyperPrior,
-    OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual,
+    Column, Schema, Standard, Quantile, Unscaled, TableEncoding, Gap, Cycle, Levels,
+    Posterior, Whitened, Prior, ParametricPrior, HyperPrior,
+    Grouped, OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual,
 )  # fmt: skip
 TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in _OWN} | SIMPLE | COMPOSITE
 

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.fitting.encoding import Scaler
+from cavity.fitting.encoding import Encoding
 from cavity.fitting.rows import TrainingRows
 from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import log_p_of, moments
@@ -87,10 +87,10 @@ def folds(
 
 
 def predict_held_out(
-    posterior: Posterior, scaler: Scaler, rows: TrainingRows, class_weight: NDArray[np.float64]
+    posterior: Posterior, encoding: Encoding, rows: TrainingRows, class_weight: NDArray[np.float64]
 ) -> HeldOut:
     """Predict rows that the model has not learned from; `class_weight` is that of each class's training rows."""
-    mean, var = (part.cpu() for part in moments(posterior, torch.from_numpy(scaler.transform(rows.X))))
+    mean, var = (part.cpu() for part in moments(posterior, torch.from_numpy(encoding.transform(rows.X))))
     frequencies = torch.from_numpy(class_weight / class_weight.sum())
     y, weight = torch.from_numpy(rows.y), torch.from_numpy(rows.weight)
     return HeldOut(mean, var, y, weight, float(posterior.epsilon), frequencies)

@@ -1,16 +1,22 @@
-"""Encoding of the inputs: invertible maps of each feature from the units of X to numbers around ±1.
+"""Encoding of the inputs: from the cells of a table to features around ±1, and back.
 
-Statistics are weighted: a row of weight w counts as w copies of it. They are safe for values of any size.
+Numbers are scaled. A table with anything else, or with gaps, has a `TableEncoding`: every column becomes one or more
+groups of features, and the features of a group share a length-scale. This is the only place that knows what a column
+was. Statistics are weighted: a row of weight w counts as w copies of it. They are safe for values of any size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cached_property
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.data.schema import CATEGORY, DATE, DAY, NUMBER, TIME, Schema
+from cavity.data.source import row_hashes
 from cavity.numerics.limits import LARGEST_INPUT
 
 Array = NDArray[np.float64]
@@ -18,12 +24,22 @@ Array = NDArray[np.float64]
 KNOTS = 512  # of a quantile map, at most
 
 
+# How these were chosen: experiments/tables.
+RARE_ROWS = 3  # levels with fewer rows than this share an indicator
+LEAST_VARIANCE = 0.1  # of the indicators of a category, before they are scaled
+MOST_INDICATORS = 50  # of a category; one with more levels is encoded by its class frequencies
+PRIOR_ROWS = 5.0  # that pull the class frequencies of a level towards those of all rows
+FOLDS = 5  # the class frequencies that encode a training row come from the other folds
+CYCLES = {"year": 365.2425 * DAY, "week": 7.0 * DAY, "day": DAY}
+SAME_PHASE = 0.99  # mean resultant length of dates that are all at one place of a cycle
+
+
 @runtime_checkable
 class Scaler(Protocol):
     """An invertible map of each feature."""
 
     def transform(self, X: Array) -> Array:
-        """Map from the units of X."""
+        """Map from the units of X; a gap, which is NaN, becomes the center."""
 
     def inverse(self, X: Array) -> Array:
         """Map back to the units of X."""
@@ -38,7 +54,7 @@ class Standard:
 
     def transform(self, X: Array) -> Array:
         with np.errstate(over="ignore"):
-            return _bounded((0.5 * X - 0.5 * self.mean) / (0.5 * self.sd))  # halves: no difference overflows
+            return _filled((0.5 * X - 0.5 * self.mean) / (0.5 * self.sd))  # halves: no difference overflows
 
     def inverse(self, X: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -60,7 +76,7 @@ class Quantile:
         columns = zip(0.5 * X.T, self.knots, self.levels, self.standard.sd, strict=True)
         with np.errstate(over="ignore"):
             scaled = [_inside(x, 0.5 * k, levels) + _beyond(x, 0.5 * k) / (0.5 * sd) for x, k, levels, sd in columns]
-        return _bounded(np.stack(scaled, axis=1))
+        return _filled(np.stack(scaled, axis=1))
 
     def inverse(self, X: Array) -> Array:
         flat = X.reshape(-1, X.shape[-1])
@@ -72,9 +88,13 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Unscaled:
-    """The identity."""
+    """The identity; a gap becomes the mean, or 0 where it is not known."""
+
+    mean: Array | None = None
 
     def transform(self, X: Array) -> Array:
+        if (gaps := np.isnan(X)).any():
+            X = np.where(gaps, 0.0 if self.mean is None else self.mean, X)
         if not (np.abs(X) <= LARGEST_INPUT).all():
             raise ValueError(
                 f"scaling=None needs values of X up to {LARGEST_INPUT:g} in absolute value, got {np.abs(X).max():.3g}: "
@@ -88,15 +108,16 @@ class Unscaled:
 
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     """Fit the map that `scaling` names (None, "standard" or "quantile") to the training rows."""
-    if scaling is None:
-        return Unscaled()
     standard = _fit_standard(X, weight)
+    if scaling is None:
+        return Unscaled(standard.mean)
     if scaling == "standard":
         return standard
     knots, levels = [], []
     for x in X.T:
-        values, index = np.unique(x, return_inverse=True)
-        count = np.bincount(index, weights=weight)
+        known = ~np.isnan(x)
+        values, index = np.unique(x[known], return_inverse=True)
+        count = np.bincount(index, weights=weight[known])
         mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
         keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
         knots.append(values[keep])
@@ -107,14 +128,17 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
     """Return the map that `scaling` names (None or "standard"), given mean, sd and largest absolute value."""
     if scaling is None:
-        return Unscaled()
+        return Unscaled(mean)
     limits = np.finfo(float)
     of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)
     return Standard(mean, np.where(sd <= np.maximum(10 * limits.eps * np.abs(mean), limits.tiny), of_constant, sd))
 
 
 def _fit_standard(X: Array, weight: Array) -> Standard:
-    """Compute weighted mean and standard deviation with n − 1, on values scaled to about 1 first."""
+    """Compute weighted mean and standard deviation with n − 1, on values scaled to about 1 first, without gaps."""
+    if (gaps := np.isnan(X)).any():
+        found = [_fit_standard(x[~gap, None], weight[~gap]) for x, gap in zip(X.T, gaps.T, strict=True)]
+        return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]
     with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
@@ -131,6 +155,310 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
     return Standard(mean, np.where(is_constant | (sd < limits.tiny), of_constant, sd))
 
 
+# --- Tables with categories, dates and gaps ---
+
+
+class Gap(NamedTuple):
+    """An indicator of the gaps in a column of numbers, (missing − center) · scale."""
+
+    column: int
+    center: float
+    scale: float
+
+    def transform(self, cells: Array) -> Array:
+        return ((np.isnan(cells[:, self.column]) - self.center) * self.scale)[:, None]
+
+
+class Cycle(NamedTuple):
+    """Cosine and sine of a date or time in a cycle of so many seconds; 0 where it is missing."""
+
+    column: int
+    name: str
+    period: float
+
+    def transform(self, cells: Array) -> Array:
+        angle = 2.0 * np.pi / self.period * np.fmod(cells[:, self.column], self.period)
+        return np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A category as a table of features.
+
+    Attributes:
+        column: its place.
+        table: the features of each level, and in the last row those of none of them, (K + 1, F).
+        by_fold: where the features depend on labels, a table for the training rows of each fold, (FOLDS, K + 1, F).
+    """
+
+    column: int
+    table: Array
+    by_fold: Array | None = None
+
+    def transform(self, cells: Array) -> Array:
+        return np.asarray(self.table[self._index(cells)])
+
+    def transform_training(self, cells: Array, fold: NDArray[np.int64]) -> Array:
+        """Encode training rows, given the fold of each."""
+        return self.transform(cells) if self.by_fold is None else np.asarray(self.by_fold[fold, self._index(cells)])
+
+    def nearest(self, features: Array) -> Array:
+        """Return the level whose features are nearest; NaN for none of them."""
+        squares = (self.table**2).sum(1) - 2.0 * features @ self.table.T
+        best = squares.argmin(-1)
+        return np.where(best < len(self.table) - 1, best, np.nan)
+
+    def _index(self, cells: Array) -> NDArray[np.int64]:
+        column, none = cells[:, self.column], len(self.table) - 1
+        return np.where(np.isnan(column), none, column).astype(np.int64)
+
+
+class Group(NamedTuple):
+    """Features that share a length-scale: the column that they come from, and what they say of it."""
+
+    column: int
+    what: str = "value"  # or "missing", "level", or the name of a cycle
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """The features of a table with categories, dates or gaps.
+
+    Attributes:
+        n_columns: D, of the table.
+        numeric: the columns that `scaler` scales: numbers, dates and times.
+        scaler: None where there are no such columns.
+        gaps, categories, cycles: the other parts.
+    """
+
+    n_columns: int
+    numeric: tuple[int, ...]
+    scaler: Scaler | None
+    gaps: tuple[Gap, ...] = ()
+    categories: tuple[Levels, ...] = ()
+    cycles: tuple[Cycle, ...] = ()
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups of features, in the order of the columns."""
+        return tuple(group for group, _ in self._ordered)
+
+    @cached_property
+    def feature_groups(self) -> tuple[int, ...]:
+        """The index of each feature's group."""
+        return tuple(g for g, group in enumerate(self.groups) for _ in range(group.width))
+
+    def transform(self, X: Array) -> Array:
+        """Return the features, (N, F), of cells, (N, D)."""
+        return self._joined(X, [part.transform(X) for part in self.categories])
+
+    def transform_training(self, X: Array) -> Array:
+        """Return the features of training rows: what depends on labels does not see those of the row itself."""
+        if all(part.by_fold is None for part in self.categories):
+            return self.transform(X)
+        fold = row_folds(X)
+        return self._joined(X, [part.transform_training(X, fold) for part in self.categories])
+
+    def inverse(self, X: Array) -> Array:
+        """Return the cells, (…, D), of features, (…, F): for categories, the nearest level."""
+        cells = np.zeros((*X.shape[:-1], self.n_columns))
+        places = np.empty(len(self._order), dtype=np.int64)
+        places[self._order] = np.arange(len(self._order))
+        X = X[..., places]
+        if self.scaler is not None:
+            cells[..., list(self.numeric)] = self.scaler.inverse(X[..., : len(self.numeric)])
+        start = len(self.numeric)
+        for gap in self.gaps:
+            is_gap = X[..., start] > (0.5 - gap.center) * gap.scale
+            cells[..., gap.column] = np.where(is_gap, np.nan, cells[..., gap.column])
+            start += 1
+        for part in self.categories:
+            end = start + part.table.shape[1]
+            cells[..., part.column] = part.nearest(X[..., start:end])
+            start = end
+        return cells
+
+    def _joined(self, X: Array, categories: list[Array]) -> Array:
+        numbers = [] if self.scaler is None else [self.scaler.transform(X[:, list(self.numeric)])]
+        blocks = [*numbers, *(part.transform(X) for part in self.gaps), *categories]
+        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self._order]
+
+    @cached_property
+    def _ordered(self) -> list[tuple[Group, range]]:
+        """The groups in the order of the columns, with their features in the order of the parts."""
+        parts = [
+            *(Group(j, "value") for j in self.numeric),
+            *(Group(gap.column, "missing") for gap in self.gaps),
+            *(Group(part.column, "level", part.table.shape[1]) for part in self.categories),
+            *(Group(part.column, part.name, 2) for part in self.cycles),
+        ]
+        ends = np.cumsum([group.width for group in parts])
+        features = [range(int(end) - group.width, int(end)) for group, end in zip(parts, ends, strict=True)]
+        return sorted(zip(parts, features, strict=True), key=lambda pair: pair[0].column)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        return np.array([k for _, features in self._ordered for k in features], dtype=np.int64)
+
+
+Encoding = Scaler | TableEncoding
+
+
+def encode_training(encoding: Encoding, X: Array) -> Array:
+    """Return the features of training rows."""
+    return encoding.transform_training(X) if isinstance(encoding, TableEncoding) else encoding.transform(X)
+
+
+def most_features(schema: Schema, n_classes: int) -> int:
+    """Return how many features the columns can have at most, for an estimate of memory."""
+    dates = 2 + 2 * len(CYCLES)
+    widths = {NUMBER: 2, DATE: dates, TIME: dates}
+    indicators = [min(len(column.levels or ()), max(MOST_INDICATORS, n_classes)) for column in schema.columns]
+    return sum(widths.get(column.kind, n) for column, n in zip(schema.columns, indicators, strict=True))
+
+
+def row_folds(X: Array) -> NDArray[np.int64]:
+    """Return the fold of each row, which depends on its cells alone."""
+    return (row_hashes(X) >> np.uint64(32)).astype(np.int64) % FOLDS
+
+
+class CellStatistics(NamedTuple):
+    """What all training rows say about the columns, beside their cells.
+
+    Attributes:
+        weight: total weight of the rows.
+        missing: weight of the rows where a column has a gap, (D,).
+        counts: of each category, by its place: the weight of the rows by fold, level and class, (FOLDS, K, C).
+    """
+
+    weight: float
+    missing: Array
+    counts: dict[int, Array]
+
+    @staticmethod
+    def of(schema: Schema, X: Array, y: NDArray[np.int64], weight: Array, n_classes: int) -> CellStatistics:
+        """Compute the statistics of rows in memory, or of a block of them."""
+        fold, counts = row_folds(X), dict[int, Array]()
+        for j, column in enumerate(schema.columns):
+            if column.kind == CATEGORY:
+                n_levels, known = len(column.levels or ()), ~np.isnan(X[:, j])
+                place = (fold[known] * n_levels + X[known, j].astype(np.int64)) * n_classes + y[known]
+                found = np.bincount(place, weight[known], FOLDS * n_levels * n_classes)
+                counts[j] = found.reshape(FOLDS, n_levels, n_classes)
+        return CellStatistics(float(weight.sum()), (np.isnan(X) * weight[:, None]).sum(0), counts)
+
+    def merge(self, other: CellStatistics) -> CellStatistics:
+        """Return the statistics of the rows of both."""
+        counts = {j: own + other.counts[j] for j, own in self.counts.items()}
+        return CellStatistics(self.weight + other.weight, self.missing + other.missing, counts)
+
+
+def fit_encoding(
+    schema: Schema | None,
+    scaling: str | None,
+    X: Array,
+    y: NDArray[np.int64],
+    weight: Array,
+    n_classes: int,
+    known: CellStatistics | None = None,
+    scaler: Scaler | None = None,
+) -> Encoding:
+    """Fit the encoding of a table to its training rows.
+
+    Args:
+        schema: what the columns hold; None where all hold numbers.
+        scaling: of numbers: None, "standard" or "quantile".
+        X: the cells of the training rows, or of a sample of them, (N, D).
+        y: their labels 0 … C−1.
+        weight: their weights.
+        n_classes: C.
+        known: the statistics of all rows, where X is a sample.
+        scaler: of the numbers, where all rows have been seen; by default it is fitted to X.
+    """
+    n_columns = X.shape[1]
+    columns = (NUMBER,) * n_columns if schema is None else tuple(column.kind for column in schema.columns)
+    missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing
+    total = float(weight.sum()) if known is None else known.weight
+    if all(kind == NUMBER for kind in columns) and not missing.any():
+        return fit_scaler(scaling, X, weight) if scaler is None else scaler
+    present = ~np.isnan(X).all(0)
+    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME) and present[j])
+    if numeric and scaler is None:
+        scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
+    elif numeric:
+        scaler = _take(scaler, numeric)
+    gaps, cycles, categories = list[Gap](), list[Cycle](), list[Levels]()
+    for j in numeric:
+        if 0 < missing[j] < total:
+            share = float(missing[j]) / total
+            gaps.append(Gap(j, share, 1.0 / np.sqrt(max(share * (1.0 - share), 0.5 * LEAST_VARIANCE))))
+        if columns[j] in (DATE, TIME):
+            cycles += _covered_cycles(j, X[:, j])
+    if CATEGORY in columns and schema is not None:
+        counts = CellStatistics.of(schema, X, y, weight, n_classes).counts if known is None else known.counts
+        categories = [_fit_levels(j, counts[j], total) for j, kind in enumerate(columns) if kind == CATEGORY]
+    return TableEncoding(n_columns, numeric, scaler if numeric else None, tuple(gaps), tuple(categories), tuple(cycles))
+
+
+def _take(scaler: Scaler | None, columns: Sequence[int]) -> Scaler:
+    """Return the map of some of the features."""
+    chosen = list(columns)
+    if isinstance(scaler, Standard):
+        return Standard(scaler.mean[chosen], scaler.sd[chosen])
+    if isinstance(scaler, Quantile):
+        knots, levels = (tuple(part[j] for j in chosen) for part in (scaler.knots, scaler.levels))
+        return Quantile(Standard(scaler.standard.mean[chosen], scaler.standard.sd[chosen]), knots, levels)
+    return Unscaled(None if not isinstance(scaler, Unscaled) or scaler.mean is None else scaler.mean[chosen])
+
+
+def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
+    """Return the cycles that dates cover at least once, at more than one place of the cycle."""
+    cells = cells[~np.isnan(cells)]
+    found = []
+    for name, period in CYCLES.items():
+        phase = np.exp(2j * np.pi * np.fmod(cells, period) / period)
+        is_covered = np.ptp(cells) >= 0.99 * period or (name == "day" and np.abs(cells).max() < DAY)
+        if is_covered and np.abs(phase.mean()) < SAME_PHASE:
+            found.append(Cycle(column, name, period))
+    return found
+
+
+def _fit_levels(column: int, counts: Array, total: float) -> Levels:
+    """Encode a category by indicators of its levels, or by their class frequencies where they are many.
+
+    Args:
+        column: its place.
+        counts: weight of the rows by fold, level and class, (FOLDS, K, C).
+        total: weight of all rows, those with gaps too.
+    """
+    rows = counts.sum((0, 2))
+    place = np.cumsum(np.ones(len(rows), dtype=np.int64)) - 1
+    is_rare = rows < RARE_ROWS
+    if is_rare.sum() > 1:  # rare levels share the last indicator
+        place = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1)
+    width = int(place.max()) + 1
+    if width <= MOST_INDICATORS:
+        share = np.bincount(place, rows, width) / total
+        table = np.zeros((len(rows) + 1, width))
+        table[np.arange(len(rows)), place] = 1.0 / np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
+        return Levels(column, table)
+    classes = counts.sum((0, 1)) + 1.0
+    prior = PRIOR_ROWS * classes / classes.sum()
+
+    def ratios(counts: Array) -> Array:
+        """log p(class | level) / p(class), shrunk towards 0; 0 in the last row."""
+        shrunk = np.vstack([counts + prior, prior])
+        return np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS)
+
+    by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
+    weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
+    center = (weight * by_fold[:, :-1]).sum((0, 1))
+    spread = np.sqrt((weight * (by_fold[:, :-1] - center) ** 2).sum())
+    scale = 1.0 / max(float(spread), np.sqrt(LEAST_VARIANCE))
+    return Levels(column, (ratios(counts.sum(0)) - center) * scale, (by_fold - center) * scale)
+
+
 def _inside(x: Array, knots: Array, levels: Array) -> Array:
     """Interpolate the knots; constant outside the first and the last."""
     return np.asarray(np.clip(np.interp(x, knots, levels), levels[0], levels[-1]))
@@ -141,8 +469,10 @@ def _beyond(x: Array, knots: Array) -> Array:
     return np.asarray(np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0))
 
 
-def _bounded(X: Array) -> Array:
-    return np.clip(X, -LARGEST_INPUT, LARGEST_INPUT)
+def _filled(X: Array) -> Array:
+    """Return scaled numbers within bounds; a gap becomes 0, the center."""
+    X = np.clip(X, -LARGEST_INPUT, LARGEST_INPUT)
+    return np.where(np.isnan(X), 0.0, X) if np.isnan(X).any() else X
 
 
 def _finite(X: Array) -> Array:

@@ -20,13 +20,21 @@ from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
+from cavity.data.schema import LEFT_OUT, Schema, describe_left_out
 from cavity.data.shuffle import find_hashes
 from cavity.data.source import Source, row_hashes
 from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
 from cavity.fitting.calibration import Calibration, HeldOut, calibrate, folds, predict_held_out
-from cavity.fitting.encoding import Scaler, fit_scaler, standard_scaler
+from cavity.fitting.encoding import (
+    Encoding,
+    TableEncoding,
+    encode_training,
+    fit_encoding,
+    most_features,
+    standard_scaler,
+)
 from cavity.fitting.rows import (
     TrainingRows,
     TrainingTable,
@@ -42,6 +50,7 @@ from cavity.gp.residual import SAMPLE_ROWS, Residual, measure_residual
 from cavity.inference import METHODS
 from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
+from cavity.kernels.grouped import for_groups
 from cavity.numerics.linalg import FactorizationError, JitterLog
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
@@ -103,6 +112,7 @@ class DataDescription(NamedTuple):
         feature_names: of frames and files.
         fingerprint: identifies the data, for JSON.
         constant: lists the features that have the same value in all rows, in words; "" for none.
+        schema: what the columns hold; None where all hold numbers.
     """
 
     classes: NDArray[Any]
@@ -112,6 +122,7 @@ class DataDescription(NamedTuple):
     feature_names: NDArray[Any] | None
     fingerprint: dict[str, Any]
     constant: str = ""
+    schema: Schema | None = None
 
 
 class FittedModel(NamedTuple):
@@ -121,7 +132,8 @@ class FittedModel(NamedTuple):
         classes: labels, sorted.
         n_features: D.
         feature_names: of frames and files.
-        scaler: the encoding of the inputs.
+        schema: what the columns hold; None where all hold numbers.
+        encoding: of the cells.
         posterior: q(u) on the CPU, with its sharpness.
         method: the method used.
         history: the records of training.
@@ -134,7 +146,8 @@ class FittedModel(NamedTuple):
     classes: NDArray[Any]
     n_features: int
     feature_names: NDArray[Any] | None
-    scaler: Scaler
+    schema: Schema | None
+    encoding: Encoding
     posterior: Posterior
     method: str
     history: list[Record]
@@ -166,8 +179,9 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     plan = plan_fit(options.settings, len(rows.X), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
-    constant = _constant_features(rows.X.min(0) == rows.X.max(0), table.feature_names, options)
-    description = counts, weight, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant
+    _warn_left_out(table.schema, options)
+    constant = _constant_features(_is_constant(rows.X, table.schema), table.feature_names, options)
+    description = counts, weight, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant, table.schema
     data = DataDescription(table.classes, *description)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
@@ -213,6 +227,21 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     return fit.result(trained, calibration)
 
 
+def _is_constant(X: Array, schema: Schema | None) -> NDArray[np.bool_]:
+    """Return which columns have one value in all rows; those left out are not counted."""
+    if schema is None and not np.isnan(X).any():
+        return np.asarray(X.min(0) == X.max(0))
+    same = np.array([len(np.unique(column)) == 1 for column in X.T])  # all gaps are one value here
+    return same if schema is None else same & [column.kind != LEFT_OUT for column in schema.columns]
+
+
+def _warn_left_out(schema: Schema | None, options: FitOptions) -> None:
+    found = "" if schema is None else describe_left_out(schema)
+    if found and options.workers.rank == 0:
+        text = f"X has columns that are left out: {found}; convert them or remove them"
+        warnings.warn(text, CavityWarning, stacklevel=4)
+
+
 def _constant_features(is_constant: NDArray[np.bool_], names: NDArray[Any] | None, options: FitOptions) -> str:
     """List the constant features; warn about them if they have names and no progress is shown.
 
@@ -231,7 +260,8 @@ def _check_memory(
     """Raise ValueError if the fit exceeds `memory_limit`, or the free memory plus the `held_bytes` it holds already."""
     s, n_rows = plan.settings, -(-plan.n_rows // workers.size)
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
-    sizes = len(data.classes), plan.n_inducing, data.n_features, batch_rows, n_rows
+    n_features = data.n_features if data.schema is None else most_features(data.schema, len(data.classes))
+    sizes = len(data.classes), plan.n_inducing, n_features, batch_rows, n_rows
     size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
     free = available_bytes(choose_device(s.device))
     free = free and free // workers.local_size + held_bytes
@@ -265,14 +295,14 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
 class TrainedModel(NamedTuple):
     """A trained model with its encoding, and the weight of each class's rows that it has learned from."""
 
-    scaler: Scaler
+    encoding: Encoding
     model: ParametricPrior
     trained: Trained
     own_weight: Array
 
     def predict(self, held_out: TrainingRows) -> HeldOut:
         """Predict rows that the model has not learned from."""
-        return predict_held_out(self.trained.posterior, self.scaler, held_out, self.own_weight)
+        return predict_held_out(self.trained.posterior, self.encoding, held_out, self.own_weight)
 
 
 @dataclass(frozen=True)
@@ -312,28 +342,32 @@ class Fit:
         is_held = np.zeros(len(sample.y), dtype=bool) if skip is None else find_hashes(sample.X, skip.hashes) >= 0
         held_out, sample = sample.take(np.flatnonzero(is_held)[:n_held]), sample.take(np.flatnonzero(~is_held))
         if scaling == "quantile":
-            scaler = fit_scaler("quantile", sample.X, sample.weight)
+            encoding = fit_scaler("quantile", sample.X, sample.weight)
         else:
-            scaler = standard_scaler(scaling, known.mean, known.sd, known.size)
+            encoding = standard_scaler(scaling, known.mean, known.sd, known.size)
 
         def stream(dtype: torch.dtype) -> StreamData:
             return StreamData(
-                source, known, scaler.transform, class_weight, skip, self._device, dtype, self.options.workers
+                source, known, encoding.transform, class_weight, skip, self._device, dtype, self.options.workers
             )
 
-        model = self._train(stream, sample, scaler, "fit")
+        model = self._train(stream, sample, encoding, "fit")
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
-    def initialize(self, rows: TrainingRows, scaler: Scaler) -> ParametricPrior:
+    def initialize(self, rows: TrainingRows, encoding: Encoding) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
-        s, initial, X, C = self.plan.settings, self.plan.initial, scaler.transform(rows.X), len(self.data.classes)
-        given, seed = self._given_inducing(scaler), self.plan.training.seed
+        s, initial, C = self.plan.settings, self.plan.initial, len(self.data.classes)
+        X = encode_training(encoding, rows.X)
+        given, seed = self._given_inducing(encoding), self.plan.training.seed
         lengthscale = initial.lengthscale * median_distance(X, np.random.default_rng(seed)) ** initial.power
         nudge = NUDGE * lengthscale if s.learn_inducing and s.init != "paper" else 0.0
         rng = np.random.default_rng(seed)
         Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
+        kernel = s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance)
+        if isinstance(encoding, TableEncoding):
+            kernel = for_groups(kernel, [group.column for group in encoding.groups], encoding.feature_groups)
         model = initial_prior(
-            s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance),
+            kernel,
             X,
             C,
             Z,
@@ -357,18 +391,19 @@ class Fit:
             state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
             residual = trained.posterior.to(torch.device("cpu")).residual
             start = fitted.model, trained.theta, state, fitted.own_weight
-            online = OnlineFit(self.plan, fitted.scaler, *start, residual)
+            online = OnlineFit(self.plan, fitted.encoding, *start, residual)
         posterior = calibration.apply(trained.posterior, self.data.class_weight)
-        found = self._fitted(fitted.scaler, posterior, trained.history.records)
+        found = self._fitted(fitted.encoding, posterior, trained.history.records)
         return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
 
-    def _fitted(self, scaler: Scaler, posterior: Posterior, history: list[Record]) -> FittedModel:
+    def _fitted(self, encoding: Encoding, posterior: Posterior, history: list[Record]) -> FittedModel:
         counts = self.data.class_counts
         return FittedModel(
             classes=self.data.classes,
             n_features=self.data.n_features,
             feature_names=self.data.feature_names,
-            scaler=scaler,
+            schema=self.data.schema,
+            encoding=encoding,
             posterior=posterior.to(torch.device("cpu")),
             method=self.plan.method,
             history=history,
@@ -386,19 +421,22 @@ class Fit:
         """Rows held out; fewer with many classes, each of which costs a quadrature per row."""
         return min(self.plan.n_held_out, max(LEAST_HELD_OUT, MOST_HELD_OUT_NUMBERS // len(self.data.classes)))
 
+    def _fit_encoding(self, scaling: str | None, rows: TrainingRows) -> Encoding:
+        return fit_encoding(self.data.schema, scaling, rows.X, rows.y, rows.weight, len(self.data.classes))
+
     def _train_rows(self, rows: TrainingRows, scaling: str | None, name: str) -> TrainedModel:
-        scaler = fit_scaler(scaling, rows.X, rows.weight)
+        encoding = self._fit_encoding(scaling, rows)
 
         def arrays(dtype: torch.dtype) -> ArrayData:
-            return array_data(rows, scaler, len(self.data.classes), self._device, dtype, self.options.workers)
+            return array_data(rows, encoding, len(self.data.classes), self._device, dtype, self.options.workers)
 
-        return self._train(arrays, rows, scaler, name)
+        return self._train(arrays, rows, encoding, name)
 
     def _train(
-        self, load: Callable[[torch.dtype], Data], sample: TrainingRows, scaler: Scaler, name: str
+        self, load: Callable[[torch.dtype], Data], sample: TrainingRows, encoding: Encoding, name: str
     ) -> TrainedModel:
         """Initialize and train; `name` is "fit", or that of a fold, which is neither displayed nor watched."""
-        s, model = self.plan.settings, self.initialize(sample, scaler)
+        s, model = self.plan.settings, self.initialize(sample, encoding)
         method, data = self.plan.inference(), load(model.dtype)
         if method.learns_q:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
@@ -406,10 +444,10 @@ class Fit:
         drawn = sample.take(np.random.default_rng(self.plan.training.seed).permutation(len(sample.y))[:SAMPLE_ROWS])
 
         def with_residual(posterior: Posterior) -> Posterior:
-            return _with_residual(posterior, drawn, scaler, float(own_weight.sum()))
+            return _with_residual(posterior, drawn, encoding, float(own_weight.sum()))
 
         is_main = name == "fit" and not self.is_trial
-        report, watch = (self.report, self._watch(scaler, with_residual)) if is_main else (None, None)
+        report, watch = (self.report, self._watch(encoding, with_residual)) if is_main else (None, None)
         hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
         checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
         if self.report is not None:
@@ -433,13 +471,13 @@ class Fit:
             raise trainer.failure(error) from error
         if is_main:
             trained = trained._replace(posterior=with_residual(trained.posterior))
-        return TrainedModel(scaler, model, trained, own_weight)
+        return TrainedModel(encoding, model, trained, own_weight)
 
-    def _watch(self, scaler: Scaler, finish: Callable[[Posterior], Posterior]) -> Watch | None:
+    def _watch(self, encoding: Encoding, finish: Callable[[Posterior], Posterior]) -> Watch | None:
         watch = self.options.watch
         if watch is None:
             return None
-        return Watch(watch.at, lambda q, seconds: watch.look(self._fitted(scaler, finish(q), []), seconds))
+        return Watch(watch.at, lambda q, seconds: watch.look(self._fitted(encoding, finish(q), []), seconds))
 
     def _checkpointer(self, name: str) -> Checkpointer | None:
         """Return what writes checkpoints: those of a fold go into a folder of their own inside that of the fit."""
@@ -519,20 +557,20 @@ class Fit:
             trained.history.note(Event.CALIBRATION_STOPPED)
         return is_stopped
 
-    def _given_inducing(self, scaler: Scaler) -> Array | None:
-        if self.plan.settings.inducing_points is None:
+    def _given_inducing(self, encoding: Encoding) -> Array | None:
+        given, C, D = self.plan.settings.inducing_points, len(self.data.classes), self.data.n_features
+        if given is None:
             return None
-        Z, C, D = (
-            numbers("inducing_points", self.plan.settings.inducing_points),
-            len(self.data.classes),
-            self.data.n_features,
-        )
+        if self.data.schema is not None:
+            return encoding.transform(self.data.schema.read(given, "inducing_points"))
+        Z = numbers("inducing_points", given)
         fits = Z.ndim in (2, 3) and Z.shape[-1] == D and Z.size and (Z.ndim == 2 or len(Z) == C)
         if not (fits and np.isfinite(Z).all()):
             raise ValueError(
                 f"inducing_points must be finite numbers of shape (M, {D}) or ({C}, M, {D}), got shape {Z.shape}"
             )
-        return scaler.transform(Z.reshape(-1, D)).reshape(Z.shape)
+        features = encoding.transform(Z.reshape(-1, D))
+        return features.reshape(*Z.shape[:-1], features.shape[-1])
 
 
 def _is_cut(trained: Trained) -> bool:
@@ -545,7 +583,7 @@ class OnlineFit:
 
     Args:
         plan: the resolved settings.
-        scaler: the encoding, fixed by the first rows.
+        encoding: the encoding, fixed by the first rows.
         model, theta, state: the model, its hyper-parameters and the state of SEP.
         class_weight: the weight of each class's rows so far.
         residual: that of the fit before.
@@ -554,7 +592,7 @@ class OnlineFit:
     def __init__(
         self,
         plan: FitPlan,
-        scaler: Scaler,
+        encoding: Encoding,
         model: ParametricPrior,
         theta: torch.Tensor,
         state: Any,
@@ -563,7 +601,7 @@ class OnlineFit:
     ) -> None:
         weight = float(class_weight.sum())
         self._residual = residual
-        self.scaler, self.method, self._n_classes = scaler, plan.method, len(class_weight)
+        self.encoding, self.method, self._n_classes = encoding, plan.method, len(class_weight)
         hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
         self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
 
@@ -577,18 +615,19 @@ class OnlineFit:
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
         plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
-        data = DataDescription(table.classes, none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {})
-        scaler = fit_scaler("standard" if settings.scaling == "auto" else settings.scaling, rows.X, rows.weight)
-        model = Fit(plan, data, FitOptions(settings, seed)).initialize(rows, scaler)
+        about = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
+        fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))
+        encoding = fit._fit_encoding("standard" if settings.scaling == "auto" else settings.scaling, rows)
+        model = fit.initialize(rows, encoding)
         theta = model.start()
         state = METHODS["sep"]().init(model.prior(theta), torch.from_numpy(none).to(theta.device), 0)
-        return cls(plan, scaler, model, theta, state, none)
+        return cls(plan, encoding, model, theta, state, none)
 
     def absorb(self, rows: TrainingRows, device: str) -> tuple[OnlineFit, list[Record], NDArray[np.bool_]]:
         """Learn from new rows; return the new state, records for the history, and which rows were learned from."""
         found = copy(self)  # so that an error leaves this state as it was
         found._trainer = replace(self._trainer, optimizer=deepcopy(self._trainer.optimizer))
-        data = array_data(rows, self.scaler, self._n_classes, choose_device(device), self._trainer.model.dtype)
+        data = array_data(rows, self.encoding, self._n_classes, choose_device(device), self._trainer.model.dtype)
         with spin_when_idle(), JitterLog() as jitter:
             records, is_learned = found._trainer.absorb(data, ONLINE_BATCH)
         if jitter.matrices:
@@ -600,19 +639,19 @@ class OnlineFit:
         posterior = self._trainer.posterior()
         if len(rows.y) >= RESIDUAL_ROWS or self._residual is None:
             drawn = rows.take(np.random.default_rng(0).permutation(len(rows.y))[:SAMPLE_ROWS])
-            self._residual = _with_residual(posterior, drawn, self.scaler, self._trainer.weight_seen).residual
+            self._residual = _with_residual(posterior, drawn, self.encoding, self._trainer.weight_seen).residual
         return replace(posterior, residual=self._residual)
 
 
-def _with_residual(posterior: Posterior, sample: TrainingRows, scaler: Scaler, total_weight: float) -> Posterior:
+def _with_residual(posterior: Posterior, sample: TrainingRows, encoding: Encoding, total_weight: float) -> Posterior:
     """Add what separates epistemic from aleatoric uncertainty, measured on a sample of the training rows."""
-    X, weight = torch.from_numpy(scaler.transform(sample.X)), torch.from_numpy(sample.weight)
+    X, weight = torch.from_numpy(encode_training(encoding, sample.X)), torch.from_numpy(sample.weight)
     return replace(posterior, residual=measure_residual(posterior, X, weight, total_weight))
 
 
 def array_data(
     rows: TrainingRows,
-    scaler: Scaler,
+    encoding: Encoding,
     n_classes: int,
     device: torch.device,
     dtype: torch.dtype,
@@ -622,6 +661,6 @@ def array_data(
     n = len(rows.X)
     first, last = workers.rank * n // workers.size, (workers.rank + 1) * n // workers.size
     own_weight = torch.from_numpy(np.bincount(rows.y, rows.weight, n_classes)).to(device)
-    X = torch.as_tensor(scaler.transform(rows.X[first:last]), dtype=dtype, device=device)
+    X = torch.as_tensor(encode_training(encoding, rows.X[first:last]), dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
     return ArrayData(X, y, weight, n_classes, Shard(first, n, own_weight) if workers.size > 1 else None)

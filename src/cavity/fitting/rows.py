@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
 
 from cavity.data.labels import encode as encode
-from cavity.data.source import check_dates, describe_cells, is_missing
+from cavity.data.schema import CategoricalFeatures, Schema, find_schema, is_missing, needs_schema
+from cavity.data.source import check_dates, describe_cells
 
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
@@ -47,11 +48,12 @@ class TrainingRows(NamedTuple):
 
 
 class TrainingTable(NamedTuple):
-    """Training rows with the labels and feature names they came with."""
+    """Training rows with the labels, feature names and columns they came with."""
 
     rows: TrainingRows
     classes: NDArray[Any]
     feature_names: NDArray[Any] | None
+    schema: Schema | None = None
 
 
 def validate_training(
@@ -62,21 +64,28 @@ def validate_training(
     class_weight: ClassWeight,
     classes: ArrayLike | None = None,
     is_refit: bool = True,
+    categorical_features: CategoricalFeatures = None,
+    schema: Schema | None = None,
 ) -> TrainingTable:
     """Validate features, labels and weights as scikit-learn does; leaves the estimator as it is.
 
     Args:
         estimator: for its name in messages, and for the features it was fitted with.
-        X: features, (N, D).
+        X: a table of features, (N, D).
         y: labels, (N,).
         sample_weight: of each row, at or above 0; rows of weight 0 are dropped.
         class_weight: "balanced" or a weight for each label.
         classes: all labels; None for those in y.
         is_refit: whether a new fit starts; otherwise the features must be those of the last one.
+        categorical_features: which columns are categories.
+        schema: of the last fit, where no new one starts.
     """
     estimator = copy(estimator)  # scikit-learn stores the number and names of the features in it
-    with explained_errors(X, y), allow_overflow():
-        X, y = validate_data(estimator, X, y, dtype=np.float64, order="C", reset=is_refit)
+    if is_refit:
+        schema = find_schema(X, categorical_features) if needs_schema(X, categorical_features) else None
+    cells = read_cells(estimator, X, schema, is_refit)
+    with explained_errors(cells, y), allow_overflow():
+        X, y = check_X_y(cells, y, dtype=np.float64, order="C", ensure_all_finite="allow-nan", estimator=estimator)
         check_classification_targets(y)
     with allow_overflow():
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -92,7 +101,25 @@ def validate_training(
         )
     found = np.unique(y[keep] if classes is None else np.asarray(classes))
     rows = TrainingRows(X[keep], encode(y[keep], found), weight[keep])
-    return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None))
+    return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None), schema)
+
+
+def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit: bool = False) -> Array:
+    """Return the cells of a table, checked as scikit-learn does.
+
+    Args:
+        estimator: for its name in messages, and for the features it was fitted with; it learns those of a new fit.
+        X: the table, (N, D).
+        schema: what its columns hold; None where all hold numbers.
+        is_refit: whether a new fit starts.
+    """
+    with explained_errors(X if schema is None else None), allow_overflow():
+        if schema is not None:
+            validate_data(estimator, X, reset=is_refit, skip_check_array=True)
+            X = schema.read(X)
+            return np.asarray(check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=estimator))
+        X = validate_data(estimator, X, dtype=np.float64, order="C", reset=is_refit, ensure_all_finite="allow-nan")
+    return np.where(np.isnan(X), np.nan, X) if np.isnan(X).any() else X  # one NaN: rows are compared by their bits
 
 
 @contextmanager
@@ -169,6 +196,8 @@ def merge_equal_rows(rows: TrainingRows) -> TrainingRows:
     if len(rows.X) > MERGE_ROWS:
         return rows
     table = np.column_stack([rows.X, rows.y])
+    table[np.isnan(table)] = np.inf  # no cell is infinite, and gaps must be equal to each other
     distinct, index = np.unique(table, axis=0, return_inverse=True)
     weight = np.bincount(index.ravel(), weights=rows.weight).astype(np.float64)
+    distinct[np.isinf(distinct)] = np.nan
     return TrainingRows(distinct[:, :-1], distinct[:, -1].astype(np.int64), weight)

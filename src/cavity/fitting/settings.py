@@ -70,6 +70,7 @@ class Settings:
     learn_inducing: bool
     priors: str | Mapping[str, LogPrior] | None
     scaling: str | None
+    categorical_features: Any
     calibrate: bool | int | str
     class_weight: str | Mapping[Any, float] | None
     batch_size: int | str | None

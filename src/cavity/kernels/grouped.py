@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.kernels.base import Blocks, BoundKernel, Kernel, KernelGradient, Params
+from cavity.kernels.base import Blocks, BoundKernel, Kernel, KernelGradient, Params, Product, ScaledKernel, Sum
 
 LENGTHSCALE = "log_lengthscale"
 
@@ -48,6 +49,25 @@ class Grouped(Kernel):
 
     def bind(self, params: Params, Z: Float[Tensor, "_ M D"], dtype: torch.dtype) -> BoundKernel:
         return _BoundGrouped(self.kernel.bind(self.expand(params), Z, dtype), self.groups)
+
+
+def for_groups(kernel: Kernel, columns: Sequence[int], groups: Sequence[int]) -> Grouped:
+    """Return the kernel for groups of features, given the column of each group and the group of each feature.
+
+    Initial length-scales that the user gave for each column are those of its groups.
+    """
+    return Grouped(_by_column(kernel, list(columns)), tuple(groups))
+
+
+def _by_column(kernel: Kernel, columns: list[int]) -> Kernel:
+    if isinstance(kernel, Sum | Product):
+        return type(kernel)(tuple(_by_column(part, columns) for part in kernel.parts))
+    given = getattr(kernel, "lengthscale", None)
+    if not isinstance(kernel, ScaledKernel) or given is None or np.ndim(given) == 0:
+        return kernel
+    given = np.asarray(given)
+    fits = given.shape[-1] == len(set(columns)) != len(columns) and max(columns) < given.shape[-1]
+    return replace(kernel, lengthscale=given[..., columns]) if fits else kernel
 
 
 class _BoundGrouped(BoundKernel):

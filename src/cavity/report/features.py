@@ -129,7 +129,7 @@ def make_map(clf: Any, rows: LabeledData, log_p: Array, train: LabeledData | Non
     if X.shape[1] == 1:
         X, Z = np.column_stack([X, np.exp(log_p.max(1))[shown]]), np.column_stack([Z, np.zeros(len(Z))])
     elif X.shape[1] > 2:
-        scaler = getattr(clf, "_scaler", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
+        scaler = getattr(clf, "_encoding", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
         scale = scaler.transform
         found = fit_projection(scale, rows if train is None or len(train.y) < 3 else train, features)
         share = found.explained_variance(scale(rows.X))

@@ -58,10 +58,10 @@ def test_every_kernel_predicts_the_same_bits(tmp_path, kernel, shared):
     "scaler", [Standard(np.array([1e-300, 1e300]), np.array([1e-300, 1e300])), quantile(), Unscaled()], ids=repr
 )
 def test_every_scaler_comes_back(tmp_path, scaler):
-    found = there_and_back(tmp_path, model(scaler=scaler))
-    assert said(found) == said(model(scaler=scaler))
-    np.testing.assert_array_equal(found.scaler.transform(X_NEW), scaler.transform(X_NEW))
-    np.testing.assert_array_equal(found.scaler.inverse(X_NEW), scaler.inverse(X_NEW))
+    found = there_and_back(tmp_path, model(encoding=scaler))
+    assert said(found) == said(model(encoding=scaler))
+    np.testing.assert_array_equal(found.encoding.transform(X_NEW), scaler.transform(X_NEW))
+    np.testing.assert_array_equal(found.encoding.inverse(X_NEW), scaler.inverse(X_NEW))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_other_programs_can_read_the_tensors(tmp_path):
     "kernel", [Matern12(), Linear() + Constant(), RBF() * (Linear() + (Matern32() + RBF()))], ids=repr
 )
 def test_axes_are_those_of_the_parameters(kernel):
-    lengths = {"K": 2, "D": 5}
+    lengths = {"K": 2, "G": 5}
     shapes = {name: tuple(lengths[axis] for axis in axes) for name, axes in _parameter_axes(kernel, "").items()}
     assert shapes == {name: tuple(value.shape) for name, value in kernel.start(2, 5, 1.0).items()}
 
@@ -186,7 +186,7 @@ import sys, numpy as np, torch
 from cavity.files import model_file as modelfile
 from cavity.gp import probabilities as predict
 found = modelfile.read(sys.argv[1])
-X = torch.from_numpy(found.scaler.transform(np.load(sys.argv[2])))
+X = torch.from_numpy(found.encoding.transform(np.load(sys.argv[2])))
 np.save(sys.argv[3], predict.log_probabilities(found.posterior, X))
 """
 
@@ -196,8 +196,8 @@ def test_a_fit_predicts_the_same_bits_in_a_new_process(tmp_path):
     kernel = Matern52() + Linear()
     clf = GPClassifier(kernel=kernel, n_inducing=60, max_epochs=5, calibrate=2, device="cpu", random_state=0).fit(X, y)
     paths = [tmp_path / name for name in ("m.cavity", "X.npy", "found.npy")]
-    given = model(classes=clf.classes_, n_features=4, feature_names=None, posterior=clf.posterior_, scaler=clf._scaler,
-                  params=clf.get_params(deep=False), history=clf.history_)  # fmt: skip
+    given = model(classes=clf.classes_, n_features=4, feature_names=None, posterior=clf.posterior_,
+                  encoding=clf._encoding, params=clf.get_params(deep=False), history=clf.history_)  # fmt: skip
     write(paths[0], given)
     np.save(paths[1], X)
     threads = torch.get_num_threads()

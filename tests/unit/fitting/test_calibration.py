@@ -187,7 +187,7 @@ def test_held_out_rows_are_described_by_the_model(fitted):
     model, X, y = fitted
     weight = np.linspace(0.5, 2.0, 20)
     rows = TrainingRows(X[:20], y[:20], weight)
-    found = predict_held_out(model.posterior_, model._scaler, rows, np.array([1.0, 2.0, 5.0]))
+    found = predict_held_out(model.posterior_, model._encoding, rows, np.array([1.0, 2.0, 5.0]))
     assert found.frequencies.tolist() == [0.125, 0.25, 0.625]
     for part, expected in zip((found.mean, found.var), model.latent(X[:20]), strict=True):
         np.testing.assert_array_equal(part.mT, expected)
@@ -251,7 +251,7 @@ def test_batches_do_without_the_rows_that_they_are_calibrated_on(rows):
     rest = classifier(batch_size=30, calibrate=False, max_epochs=model.n_iter_, tol=0.0)
     rest.fit(merged.X[learn], model.classes_[merged.y[learn]])
     np.testing.assert_allclose(model.noise_, rest.noise_, rtol=1e-9)
-    part = predict_held_out(rest.posterior_, rest._scaler, merged.take(hold), np.ones(3))
+    part = predict_held_out(rest.posterior_, rest._encoding, merged.take(hold), np.ones(3))
     assert model.sharpness_ == pytest.approx(best_sharpness([part]), rel=1e-6)
 
 
@@ -293,7 +293,7 @@ def test_uncertainty_is_of_the_calibrated_probabilities(fitted):
 @pytest.mark.parametrize("sharpness", [0.5, 2.0])
 def test_the_order_of_the_classes_is_kept_in_most_rows(fitted, sharpness):
     """Between two classes in every row, where their variances are equal; elsewhere in most."""
-    q, X = fitted[0].posterior_, torch.from_numpy(fitted[0]._scaler.transform(X_NEW))
+    q, X = fitted[0].posterior_, torch.from_numpy(fitted[0]._encoding.transform(X_NEW))
     before, after = (predict.log_probabilities(replace(q, sharpness=c), X) for c in (1.0, sharpness))
     assert (before.argmax(1) == after.argmax(1)).mean() > 0.98
     surer = np.exp(after.max(1)) > np.exp(before.max(1))
@@ -345,14 +345,14 @@ def sides(monkeypatch):
     """The rows that each fit learns from, and those that its model is calibrated on."""
     train, predict_rows, found = Fit._train, TrainedModel.predict, []
 
-    def watched(self, load, sample, scaler, name):
+    def watched(self, load, sample, encoding, name):
         data = load(torch.float64)
         batches = list(data.in_order(100))
         found.append([torch.cat([batch.X for batch in batches]).numpy(), None])
-        return train(self, load, sample, scaler, name)
+        return train(self, load, sample, encoding, name)
 
     def held(self, rows):
-        found[-1][1] = self.scaler.transform(rows.X)
+        found[-1][1] = self.encoding.transform(rows.X)
         return predict_rows(self, rows)
 
     monkeypatch.setattr(Fit, "_train", watched)

@@ -181,7 +181,7 @@ def test_points_that_all_classes_share_are_drawn_once():
 def test_the_training_rows_choose_the_plane_and_the_model_scales():
     rows, train = classes_along(0, 1), classes_along(2, 3)
     scaler = SimpleNamespace(transform=lambda X: 10.0 * X)
-    found = make_map(clf(6, _scaler=scaler), rows, log_p(rows), train, NAMES)
+    found = make_map(clf(6, _encoding=scaler), rows, log_p(rows), train, NAMES)
     assert {"x2", "x3"} == set(found.axes[0].partition("mostly ")[2].rstrip(")").split(", "))
     plane = fit_projection(scaler.transform, train, NAMES)
     np.testing.assert_allclose(found.rows, plane.transform(10.0 * rows.X))
