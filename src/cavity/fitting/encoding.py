@@ -116,6 +116,8 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     knots, levels = [], []
     for x in X.T:
         known = ~np.isnan(x)
+        if not known.any():
+            x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
         count = np.bincount(index, weights=weight[known])
         mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
@@ -139,6 +141,8 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
     if (gaps := np.isnan(X)).any():
         found = [_fit_standard(x[~gap, None], weight[~gap]) for x, gap in zip(X.T, gaps.T, strict=True)]
         return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
+    if not len(X):  # a column without values
+        return Standard(np.zeros(X.shape[1]), np.ones(X.shape[1]))
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]
     with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
@@ -382,8 +386,7 @@ def fit_encoding(
     total = float(weight.sum()) if known is None else known.weight
     if all(kind == NUMBER for kind in columns) and not missing.any():
         return fit_scaler(scaling, X, weight) if scaler is None else scaler
-    present = ~np.isnan(X).all(0)
-    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME) and present[j])
+    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME))
     if numeric and scaler is None:
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
     elif numeric:
@@ -416,7 +419,7 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
     """Return the cycles that dates cover at least once, at more than one place of the cycle."""
     cells = cells[~np.isnan(cells)]
     found = []
-    for name, period in CYCLES.items():
+    for name, period in CYCLES.items() if len(cells) else ():
         phase = np.exp(2j * np.pi * np.fmod(cells, period) / period)
         is_covered = np.ptp(cells) >= 0.99 * period or (name == "day" and np.abs(cells).max() < DAY)
         if is_covered and np.abs(phase.mean()) < SAME_PHASE:
