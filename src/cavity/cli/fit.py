@@ -84,9 +84,7 @@ class Count(click.ParamType):
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
-@click.option(
-    "--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers."
-)
+@click.option("--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
 @click.option(
     "--seed", "random_state", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Random seed."

@@ -28,6 +28,7 @@ from cavity.data.schema import (
     find_schema,
     is_missing,
     needs_schema,
+    number_schema,
 )
 from cavity.data.source import describe_cells
 
@@ -91,9 +92,10 @@ def validate_training(
         schema: of the last fit, where no new one starts.
     """
     estimator = copy(estimator)  # scikit-learn stores the number and names of the features in it
-    if is_refit:
-        schema = find_schema(X, categorical_features) if needs_schema(X, categorical_features) else None
+    if is_refit and needs_schema(X, categorical_features):
+        schema = find_schema(X, categorical_features)
     cells = read_cells(estimator, X, schema, is_refit)
+    schema = None if schema is None or schema.is_numeric else schema
     with explained_errors(cells, y), allow_overflow():
         X, y = check_X_y(cells, y, dtype=np.float64, order="C", ensure_all_finite="allow-nan", estimator=estimator)
         check_classification_targets(y)
@@ -143,9 +145,10 @@ def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit
         is_refit: whether a new fit starts.
     """
     with explained_errors(X if schema is None else None), allow_overflow():
-        if schema is not None:
+        if schema is not None or needs_schema(X):
             validate_data(estimator, X, reset=is_refit, skip_check_array=True)
-            X = schema.read(X)
+            names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
+            X = (number_schema(names) if schema is None else schema).read(X)
             return np.asarray(check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=estimator))
         X = validate_data(estimator, X, dtype=np.float64, order="C", reset=is_refit, ensure_all_finite="allow-nan")
     return np.where(np.isnan(X), np.nan, X) if np.isnan(X).any() else X  # one NaN: rows are compared by their bits
