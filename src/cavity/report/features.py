@@ -57,7 +57,7 @@ def relevance(clf: Any, classes: list[str], is_constant: Mask) -> Relevance | No
     found = column_relevance(clf)
     if found is None:
         return None
-    values = np.where(is_constant, 0.0, found)
+    values = np.where(is_constant, 0.0, np.broadcast_to(found, (len(found), clf.n_features_in_)))
     return Relevance(feature_names(clf), classes if len(values) == len(classes) else [ALL_CLASSES], values)
 
 
@@ -71,7 +71,7 @@ def column_relevance(clf: Any) -> Array | None:
     if found is None:
         return None
     if not isinstance(encoding, TableEncoding):
-        return np.broadcast_to(found, (len(found), clf.n_features_in_))
+        return found
     squares = np.zeros((encoding.n_columns, len(found)))
     np.add.at(squares, [group.column for group in encoding.groups], found.T**2)
     return np.sqrt(squares.T)

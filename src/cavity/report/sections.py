@@ -367,14 +367,14 @@ def data_map(found: Findings) -> Parts:
         n_shown, of = len(where.inducing[charts.drawn_inducing(where)]), counted(where.n_inducing, "inducing point")
         some = f"The {of}" if n_shown == where.n_inducing else f"{whole(n_shown)} of the {of}, evenly chosen,"
         caption = f"{some} by class. {'Small gray dots are rows' if is_many else 'Rows are dots'}."
-        data = join([_centers(where.inducing, where.inducing_class, classes, "Points"), _inducing(found)])
-        inducing = figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption, data)
+        inducing = figure(charts.map_of_inducing("map-inducing", where, classes), "Inducing points", caption,
+                          _centers(where.inducing, where.inducing_class, classes, "Points"))  # fmt: skip
     if not glyphs and not is_many:  # the marks of the classes, up to the number that differ
         paths = [el("path", d=shape(k, 7.0, 7.0)) for k in range(len(classes))]
         swatches = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
         shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(swatches)]
         legend = el("ul", *(el("li", entry) for entry in shown), class_="legend")
-    return lead, control, legend, el("div", pair(rows, inducing), id="map-figures")
+    return lead, control, legend, el("div", pair(rows, inducing), id="map-figures"), _inducing(found)
 
 
 def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
@@ -398,7 +398,8 @@ def _inducing(found: Findings) -> Markup | None:
     rows = [[label("all" if (c := int(where.inducing_class[i])) == SHARED else found.classes[c], 40),
              *(value_text(where.points[i, j]) for j in shown)] for i in np.unique(some).astype(int)]  # fmt: skip
     title = "Inducing points in the units of the data"
-    return table(title, ["Class", *(label(where.columns[j], 16) for j in shown)], rows, len(shown))
+    made = table(title, ["Class", *(label(where.columns[j], 16) for j in shown)], rows, len(shown))
+    return el("details", el("summary", title), made, class_="data")
 
 
 LISTED_RECORDS = 30

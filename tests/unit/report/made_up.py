@@ -6,7 +6,14 @@ import numpy as np
 
 from cavity.metrics import CalibrationCheck, Interval, ReliabilityCurve, ScoreIntervals
 from cavity.report.findings import (
-    Advice, ColumnSummary, Findings, Map, Relevance, TrainingCurve, TrainingEvent, UncertainRow,
+    Advice,
+    ColumnSummary,
+    Findings,
+    Map,
+    Relevance,
+    TrainingCurve,
+    TrainingEvent,
+    UncertainRow,
 )  # fmt: skip
 
 HOSTILE = [
