@@ -32,7 +32,7 @@ from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
-SCALINGS = {"standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
+SCALINGS = {"default": "default", "standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
 HOLDOUT = 0.2  # of the rows, by default
@@ -85,7 +85,7 @@ class Count(click.ParamType):
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
 @click.option(
-    "--scaling", type=click.Choice(list(SCALINGS)), default="standard", show_default=True, help="Of the features."
+    "--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers."
 )
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
 @click.option(

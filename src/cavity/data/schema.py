@@ -133,7 +133,7 @@ def needs_schema(table: Any, categorical: CategoricalFeatures) -> bool:
     if not _has_columns(table):
         kind = np.asarray(table).dtype.kind if hasattr(table, "shape") else _list_kind(table)
         return kind in "OUSMm"
-    return any(_kind_of(values) != NUMBER for _, values in table_columns(table, "X"))
+    return any(_kind_of(values) != NUMBER or _is_duration(values) for _, values in table_columns(table, "X"))
 
 
 def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", name: str = "X") -> Schema:
@@ -328,6 +328,10 @@ def _kind_of(values: Any) -> str:
     return TIME if types.is_time(kind) else NUMBER
 
 
+def _is_duration(values: Any) -> bool:
+    return not isinstance(values, Cells) and bool(import_module("pyarrow").types.is_duration(values.type))
+
+
 def _is_text(values: Any) -> bool:
     if isinstance(values, Cells):
         return any(isinstance(cell, str) for cell in values.values)
@@ -372,7 +376,7 @@ def _encoded(values: Any, where: str) -> tuple[list[str], NDArray[np.int64]]:
     places = {}
     index = [-1 if text is None else places.setdefault(text, len(places)) for text in texts]  # 3 and 3.0 are one level
     indices = encoded.indices
-    codes = indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return list(places), np.array([*index, -1], dtype=np.int64)[codes]
 
 

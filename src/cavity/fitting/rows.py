@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
 
 from cavity.data.labels import encode as encode
-from cavity.data.schema import CategoricalFeatures, Schema, find_schema, is_missing, needs_schema
-from cavity.data.source import check_dates, describe_cells
+from cavity.data.schema import (
+    LEFT_OUT,
+    CategoricalFeatures,
+    Column,
+    Schema,
+    describe_left_out,
+    find_schema,
+    is_missing,
+    needs_schema,
+)
+from cavity.data.source import describe_cells
 
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
@@ -87,6 +97,8 @@ def validate_training(
     with explained_errors(cells, y), allow_overflow():
         X, y = check_X_y(cells, y, dtype=np.float64, order="C", ensure_all_finite="allow-nan", estimator=estimator)
         check_classification_targets(y)
+    if is_refit:
+        schema, X = _without_empty(schema, X, getattr(estimator, "feature_names_in_", None))
     with allow_overflow():
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         weight = weight * class_weights(class_weight, y)
@@ -102,6 +114,23 @@ def validate_training(
     found = np.unique(y[keep] if classes is None else np.asarray(classes))
     rows = TrainingRows(X[keep], encode(y[keep], found), weight[keep])
     return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None), schema)
+
+
+def _without_empty(schema: Schema | None, X: Array, names: NDArray[Any] | None) -> tuple[Schema | None, Array]:
+    """Leave out columns without any value; raise ValueError if no column is left."""
+    empty = np.isnan(X).all(0)
+    if schema is None and empty.any():
+        schema = Schema(tuple(map(Column, range(X.shape[1]) if names is None else names)))
+    if schema is None:
+        return None, X
+    columns = [
+        replace(column, kind=LEFT_OUT, reason="every value is missing") if is_empty else column
+        for column, is_empty in zip(schema.columns, empty, strict=True)
+    ]
+    schema = Schema(tuple(columns))
+    if all(column.kind == LEFT_OUT for column in columns):
+        raise ValueError(f"X must have a column to learn from, and all are left out: {describe_left_out(schema)}")
+    return schema, np.where(empty, 0.0, X)
 
 
 def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit: bool = False) -> Array:
@@ -125,7 +154,6 @@ def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit
 @contextmanager
 def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
     """Explain an error of scikit-learn's validation by the column, row and value that caused it, with a remedy."""
-    check_dates(X, "X")
     try:
         yield
     except (ValueError, TypeError) as error:
