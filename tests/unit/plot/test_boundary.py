@@ -293,7 +293,7 @@ def test_other_columns_of_a_table_are_held_at_typical_values(ax, of_table, frame
     display = BoundaryDisplay.from_estimator(of_table, X, LABELS, **show)
     points = display.plane.points
     assert isinstance(points, type(X))
-    points = points if frame is not pa.Table.from_pandas else points.to_pandas()
+    points = points.to_pandas() if isinstance(points, pa.Table) else points
     assert [str(value) for value in set(points["city"])] == ["Ulm"]
     assert {bool(value) for value in points["is_new"]} == {True}
     assert {pd.Timestamp(value) for value in points["day"]} == {TABLE["day"][45]}
