@@ -303,7 +303,7 @@ class _Table(NamedTuple):
             if j in drawn or isinstance(value, float):
                 found.append(drawn.get(j, np.full(n, value)))
             elif isinstance(value, _Row):
-                found.append(self._column(j, np.full(n, value.index)))
+                found.append(self._column(j, np.full(n, value.at)))
             else:
                 found.append(np.full(n, np.nan) if self.columns[j].kind == NUMBER else [value] * n)
         if hasattr(self.X, "column_names"):
@@ -328,7 +328,7 @@ class _Table(NamedTuple):
 class _Row(NamedTuple):
     """The row whose value is meant."""
 
-    index: int
+    at: int
 
 
 def _column(feature: Any, names: list[str]) -> int:
