@@ -263,8 +263,8 @@ class TableEncoding:
     def inverse(self, X: Array) -> Array:
         """Return the cells, (…, D), of features, (…, F): for categories, the nearest level."""
         cells = np.zeros((*X.shape[:-1], self.n_columns))
-        places = np.empty(len(self._order), dtype=np.int64)
-        places[self._order] = np.arange(len(self._order))
+        places = np.empty(len(self.order), dtype=np.int64)
+        places[self.order] = np.arange(len(self.order))
         X = X[..., places]
         if self.scaler is not None:
             cells[..., list(self.numeric)] = self.scaler.inverse(X[..., : len(self.numeric)])
@@ -282,7 +282,7 @@ class TableEncoding:
     def _joined(self, X: Array, categories: list[Array]) -> Array:
         numbers = [] if self.scaler is None else [self.scaler.transform(X[:, list(self.numeric)])]
         blocks = [*numbers, *(part.transform(X) for part in self.gaps), *categories]
-        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self._order]
+        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self.order]
 
     @cached_property
     def _ordered(self) -> list[tuple[Group, range]]:
@@ -298,7 +298,8 @@ class TableEncoding:
         return sorted(zip(parts, features, strict=True), key=lambda pair: pair[0].column)
 
     @cached_property
-    def _order(self) -> NDArray[np.int64]:
+    def order(self) -> NDArray[np.int64]:
+        """The place of each feature where the parts follow each other: numbers, gaps, categories, cycles."""
         return np.array([k for _, features in self._ordered for k in features], dtype=np.int64)
 
 
