@@ -42,6 +42,10 @@ def posterior(
     g, kernel = torch.Generator().manual_seed(0), RBF() if kernel is None else kernel
     n_kernels, n_points = (1 if is_shared else n_classes for is_shared in shared)
     start = kernel.start(n_kernels, 2 if rows is None else rows.shape[1], 1.5)
+    if rows is not None and isinstance(kernel, Grouped):  # in the units of the features
+        spread = np.bincount(kernel.groups, rows.var(0) + 1e-3) / np.bincount(kernel.groups)
+        log_sd = torch.from_numpy(0.5 * np.log(spread) + 0.7)
+        start = {name: x + log_sd if name.endswith("log_lengthscale") else x for name, x in start.items()}
     params = {name: x + 0.1 * torch.randn(x.shape, generator=g) for name, x in start.items()}
     Z = torch.randn(n_points, n_inducing, 2, generator=g, dtype=torch.float64)
     if rows is not None:
@@ -109,7 +113,7 @@ def mixed_model(
     encoding = fit_encoding(schema, scaling, schema.read(table), y, np.ones(len(y)), 3)
     assert isinstance(encoding, TableEncoding)
     groups = Grouped(RBF() if kernel is None else kernel, encoding.feature_groups)
-    q = posterior(groups, shared, rows=encoding.transform(schema.read(table)), sharpness=1.25)
+    q = posterior(groups, shared, rows=encoding.transform(schema.read(table)), sharpness=20.0)
     names = list(table.column_names)
     about = {"schema": schema, "encoding": encoding, "n_features": len(names), "feature_names": names}
     return model(posterior=q, **about)

@@ -33,7 +33,10 @@ BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points (or nodes) of a blo
 TYPICAL_NODES = 40
 DTYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
 PROBABILITIES, LABEL = "probabilities", "label"
-UNITS = {DATE: "seconds since 1970-01-01T00:00:00 (UTC where the column has a time zone)", TIME: "seconds since midnight"}
+UNITS = {
+    DATE: "seconds since 1970-01-01T00:00:00 (UTC where the column has a time zone)",
+    TIME: "seconds since midnight",
+}
 MAX_FILE_SIZE = 2**31  # bytes, the limit of protobuf
 EXPORTED: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, Linear, Constant)  # and Sum and Product
 
