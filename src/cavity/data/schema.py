@@ -147,8 +147,8 @@ def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", nam
     """
     columns = table_columns(table, name)
     schema, named = column_kinds(columns, categorical, name)
-    found = [replace(column, levels=()) if column.kind == CATEGORY else column for column in schema.columns]
-    for j, ((label, values), column) in enumerate(zip(columns, found, strict=True)):
+    found = list(schema.columns)
+    for j, ((label, values), column) in enumerate(zip(columns, schema.columns, strict=True)):
         if column.kind == CATEGORY:
             counts = count_levels(values, f"{name}: column {label!r}")
             found[j] = with_levels(column, counts, sum(counts.values()), label in named or j in named)
