@@ -101,11 +101,10 @@ class Schema:
 
     def decode(self, cells: Array) -> NDArray[Any]:
         """Return the cells as the table has them: levels as text, dates as `datetime`, None where a cell is missing."""
-        found = np.array(cells, dtype=object)
+        found = np.array(cells, dtype=object).reshape(-1, len(self.columns))
         for j, column in enumerate(self.columns):
-            one = cells[..., j].ravel().tolist()
-            found[..., j].flat = [None if x != x else _value(column, x) for x in one]
-        return found
+            found[:, j] = [None if x != x else _value(column, x) for x in cells[..., j].ravel().tolist()]
+        return found.reshape(cells.shape)
 
 
 def _value(column: Column, x: float) -> Any:

@@ -166,7 +166,7 @@ class Gap(NamedTuple):
     scale: float
 
     def transform(self, cells: Array) -> Array:
-        return ((np.isnan(cells[:, self.column]) - self.center) * self.scale)[:, None]
+        return np.asarray((np.isnan(cells[:, [self.column]]) - self.center) * self.scale)
 
 
 class Cycle(NamedTuple):
@@ -345,7 +345,7 @@ class CellStatistics(NamedTuple):
             if column.kind == CATEGORY:
                 n_levels, known = len(column.levels or ()), ~np.isnan(X[:, j])
                 place = (fold[known] * n_levels + X[known, j].astype(np.int64)) * n_classes + y[known]
-                found = np.bincount(place, weight[known], FOLDS * n_levels * n_classes)
+                found: Array = np.bincount(place, weight[known], FOLDS * n_levels * n_classes).astype(np.float64)
                 counts[j] = found.reshape(FOLDS, n_levels, n_classes)
         return CellStatistics(float(weight.sum()), (np.isnan(X) * weight[:, None]).sum(0), counts)
 
@@ -383,7 +383,7 @@ def fit_encoding(
     total = float(weight.sum()) if known is None else known.weight
     if all(kind == NUMBER for kind in columns) and not missing.any():
         return fit_scaler(scaling, X, weight) if scaler is None else scaler
-    present = ~np.isnan(X).all(0)
+    present = np.asarray(~np.isnan(X).all(0))
     numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME) and present[j])
     if numeric and scaler is None:
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
