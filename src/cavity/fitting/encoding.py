@@ -166,7 +166,7 @@ class Gap(NamedTuple):
     scale: float
 
     def transform(self, cells: Array) -> Array:
-        return np.asarray((np.isnan(cells[:, [self.column]]) - self.center) * self.scale)
+        return (np.isnan(cells[:, [self.column]]).astype(np.float64) - self.center) * self.scale
 
 
 class Cycle(NamedTuple):
@@ -444,13 +444,13 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         table = np.zeros((len(rows) + 1, width))
         table[np.arange(len(rows)), place] = 1.0 / np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
         return Levels(column, table)
-    classes = counts.sum((0, 1)) + 1.0
-    prior = PRIOR_ROWS * classes / classes.sum()
 
     def ratios(counts: Array) -> Array:
         """log p(class | level) / p(class), shrunk towards 0; 0 in the last row."""
+        classes = counts.sum(0) + 1.0
+        prior = PRIOR_ROWS * classes / classes.sum()
         shrunk = np.vstack([counts + prior, prior])
-        return np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS)
+        return np.asarray(np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS))
 
     by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
     weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
