@@ -496,9 +496,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def to_onnx(self, path: Any = None, dtype: str = "float64") -> Any:
         """Export the model as ONNX: probabilities and labels from rows in units of X, for programs without cavity.
 
+        The input is `X`, (N, D), for a table of numbers, and else one for each column, (N, 1), with its name: strings
+        for a category, seconds since 1970 for a date. NaN and "" are missing.
+
         Args:
             path: a file to write; None only returns the model.
-            dtype: of rows and probabilities, "float64" or "float32"; the computation is float64.
+            dtype: of numbers and probabilities, "float64" or "float32"; dates and the computation are float64.
 
         Returns:
             An `onnx.ModelProto`.
@@ -506,7 +509,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.export import to_onnx, write_onnx
 
         check_is_fitted(self, "posterior_")
-        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype)
+        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype, self._schema)
         if path is not None:
             write_onnx(model, path)
         return model

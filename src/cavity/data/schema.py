@@ -31,6 +31,8 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 DAY = 86_400.0
 MAX_NAME = 60  # characters of a cell in a message
 
+NUMERIC = int | float | Decimal | np.number
+
 CategoricalFeatures = Any  # "from_dtype", None, a mask, places or names
 
 
@@ -102,11 +104,10 @@ class Schema:
 
     def decode(self, cells: Array) -> NDArray[Any]:
         """Return the cells as the table has them: levels as text, dates as `datetime`, None where a cell is missing."""
-        found = np.array(cells, dtype=object)
+        found = np.array(cells, dtype=object).reshape(-1, len(self.columns))
         for j, column in enumerate(self.columns):
-            one = cells[..., j].ravel().tolist()
-            found[..., j].flat = [None if x != x else _value(column, x) for x in one]
-        return found
+            found[:, j] = [None if x != x else _value(column, x) for x in cells[..., j].ravel().tolist()]
+        return found.reshape(cells.shape)
 
 
 def _value(column: Column, x: float) -> Any:
@@ -127,9 +128,11 @@ def _value(column: Column, x: float) -> Any:
 
 def needs_schema(table: Any, categorical: CategoricalFeatures = "from_dtype") -> bool:
     """Whether a table may hold, or is said to hold, anything but numbers; False for what is no table."""
+    if hasattr(table, "tocsr") or len(getattr(table, "shape", (0, 0))) != 2:
+        return False
     if categorical is not None and not _is_from_dtype(categorical):
         return True
-    if hasattr(table, "tocsr") or hasattr(table, "detach") or len(getattr(table, "shape", (0, 0))) != 2:
+    if hasattr(table, "detach"):
         return False
     if hasattr(table, "iloc"):
         return any(not isinstance(dtype, np.dtype) or dtype.kind not in "iuf" for dtype in table.dtypes)
@@ -159,10 +162,10 @@ def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", nam
     columns = table_columns(table, name)
     schema, named = column_kinds(columns, categorical, name)
     found = list(schema.columns)
-    for j, ((label, values), column) in enumerate(zip(columns, found, strict=True)):
+    for j, ((label, values), column) in enumerate(zip(columns, schema.columns, strict=True)):
         if column.kind == CATEGORY:
             counts = count_levels(values, f"{name}: column {label!r}")
-            found[j] = with_levels(column, counts, sum(counts.values()), label in named or j in named)
+            found[j] = with_levels(column, counts, sum(counts.values()), j in named)
         elif _null_count(values) == len(values) and len(values):
             found[j] = replace(column, kind=LEFT_OUT, reason="every value is missing")
     return Schema(tuple(found))
@@ -274,7 +277,9 @@ def table_columns(table: Any, name: str) -> list[tuple[Any, Any]]:
 
 
 def _object_array(table: Any, name: str) -> NDArray[Any]:
-    rows = [list(row) for row in table]
+    rows = [row if isinstance(row, str) or not np.iterable(row) else list(row) for row in table]
+    if not all(isinstance(row, list) for row in rows):
+        raise ValueError(f"{name} must have two dimensions, got the shape ({len(rows)},)")
     if len({len(row) for row in rows}) > 1:
         raise ValueError(f"{name} must have rows of one length")
     found = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
@@ -289,7 +294,10 @@ def _from_pandas(series: Any) -> Any:
         series = series.dt.to_timestamp()
     elif kind == "category":
         codes, texts = series.cat.codes.to_numpy(), [_text(level) for level in series.cat.categories.tolist()]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(texts, pa.string()))
+        try:
+            return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(texts, pa.string()))
+        except UnicodeEncodeError:  # lone surrogates
+            return Cells([None if k < 0 else texts[k] for k in codes.tolist()])
     elif kind.startswith("interval"):
         series = series.astype(str).where(series.notna())
     if series.dtype == object:
@@ -301,18 +309,31 @@ def _from_pandas(series: Any) -> Any:
 
 
 def _to_arrow(values: NDArray[Any]) -> Any:
-    pa = import_module("pyarrow")
-    if values.dtype.kind in "US":
-        return pa.array([str(value) for value in values.tolist()], pa.string())
-    if values.dtype.kind == "c":
+    pa, kind = import_module("pyarrow"), values.dtype.kind
+    if kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    if kind in "US":
+        return pa.array(values.tolist(), pa.string())
+    if kind == "c":
         raise ValueError("Complex data not supported")
-    if values.dtype != object:
+    if kind == "f" and values.dtype.itemsize > 8:
+        values = values.astype(np.float64)
+    if kind in "Mm" and np.datetime_data(values.dtype)[0] not in UNITS:  # days, hours, …
+        values = values.astype(f"{kind}8[s]")
+    if kind != "O":
         return pa.array(np.ascontiguousarray(values), from_pandas=True)
     cells = [None if is_missing(cell) else cell for cell in values.tolist()]
+    families = {_family(type_) for type_ in {type(cell) for cell in cells if cell is not None}}
     try:
-        return _chunk(pa.array(cells, from_pandas=True))
+        return Cells(cells) if len(families) > 1 else _chunk(pa.array(cells, from_pandas=True))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
         return Cells(cells)
+
+
+def _family(type_: type) -> Any:
+    """Return what a type of cells is: Arrow would read the number among dates as a date."""
+    families = (str, bool | np.bool_, datetime | np.datetime64, date, timedelta | np.timedelta64, NUMERIC)
+    return next((family for family in families if issubclass(type_, family)), type_)
 
 
 def _chunk(values: Any) -> Any:
@@ -325,13 +346,16 @@ def is_missing(cell: Any) -> bool:
         return bool(np.isnat(cell))
     if isinstance(cell, Decimal):
         return cell.is_nan()
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+    return (
+        cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and bool(cell != cell))
+    )
 
 
 def _kind_of(values: Any) -> str:
     """Return the kind of a column by its type."""
     if isinstance(values, Cells):
-        return CATEGORY if any(isinstance(cell, str) for cell in values.values) else NUMBER
+        known = [cell for cell in values.values if cell is not None]
+        return CATEGORY if _is_text(values) else DATE if all(isinstance(cell, date) for cell in known) else NUMBER
     types = import_module("pyarrow").types
     kind = values.type
     if types.is_dictionary(kind) or types.is_boolean(kind) or _is_text(values):
@@ -375,7 +399,7 @@ def _encoded(values: Any, where: str) -> tuple[list[str], NDArray[np.int64]]:
     pa = import_module("pyarrow")
     if isinstance(values, Cells):
         for i, cell in enumerate(values.values):
-            if not (cell is None or isinstance(cell, str | bool | int | float | Decimal | date | time | np.generic)):
+            if not (cell is None or isinstance(cell, str | NUMERIC | date | time | np.generic)):
                 raise TypeError(
                     f"{where} must hold text or numbers, got {type(cell).__name__} in row {i}. Convert it or leave it "
                     "out (float() argument must be a string or a real number)"
@@ -390,8 +414,7 @@ def _encoded(values: Any, where: str) -> tuple[list[str], NDArray[np.int64]]:
     texts = [None if is_missing(cell) else _text(cell) for cell in encoded.dictionary.to_pylist()]
     places = {}
     index = [-1 if text is None else places.setdefault(text, len(places)) for text in texts]  # 3 and 3.0 are one level
-    indices = encoded.indices
-    codes = indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return list(places), np.array([*index, -1], dtype=np.int64)[codes]
 
 
@@ -415,6 +438,8 @@ def _level_indices(values: Any, levels: Sequence[str], where: str) -> tuple[Arra
 def _numbers(values: Any, kind: str, where: str, first: int) -> Array:
     """Return the cells of a column of numbers, dates or times; NaN where they are missing."""
     pa = import_module("pyarrow")
+    if _null_count(values) == len(values):  # their type says nothing
+        return np.full(len(values), np.nan)
     if isinstance(values, Cells):
         found = np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.values)])
     else:
@@ -432,8 +457,6 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         values, type_ = values.dictionary_decode(), type_.value_type
     if kind in (DATE, TIME):
         is_right = types.is_timestamp(type_) or types.is_date(type_) if kind == DATE else types.is_time(type_)
-        if types.is_null(type_):
-            return np.full(len(values), np.nan)
         if not is_right and kind == DATE and _is_text(values):
             try:
                 values = values.cast(pa.timestamp("us"))
@@ -449,8 +472,6 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         return _floats(values.view(pa.int64()), pa) * UNITS[type_.unit]
     if _is_text(values):
         return np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.to_pylist())])
-    if types.is_null(type_):
-        return np.full(len(values), np.nan)
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):
         what = "dates or times" if types.is_temporal(type_) else str(type_)
         raise TypeError(f"{where} must hold numbers, got {what}, such as {_example(values)}. Convert it to numbers or "
@@ -469,14 +490,14 @@ def _cell_number(cell: Any, kind: str, where: str, row: int) -> float:
     if kind == DATE and isinstance(cell, date):
         moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if kind == NUMBER and isinstance(cell, str | int | float | Decimal | np.generic):
+    if kind == NUMBER and isinstance(cell, str | NUMERIC | np.bool_):
         try:
             return float(cell)
         except (ValueError, OverflowError):
             pass
     shown = repr(cell) if len(repr(cell)) <= MAX_NAME else repr(cell)[: MAX_NAME - 1] + "…"
     kinds = {NUMBER: "numbers", DATE: "dates", TIME: "times"}
-    error = ValueError if isinstance(cell, str) else TypeError
+    error = ValueError if isinstance(cell, str | NUMERIC) else TypeError
     raise error(
         f"{where} must hold {kinds[kind]}, got {shown} in row {row}. Correct the value, leave it empty, or name the "
         "column in categorical_features (float() argument must be a string or a real number)"

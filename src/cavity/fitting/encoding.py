@@ -190,7 +190,7 @@ class Gap(NamedTuple):
     scale: float
 
     def transform(self, cells: Array) -> Array:
-        return ((np.isnan(cells[:, self.column]) - self.center) * self.scale)[:, None]
+        return (np.isnan(cells[:, [self.column]]).astype(np.float64) - self.center) * self.scale
 
 
 class Cycle(NamedTuple):
@@ -287,8 +287,8 @@ class TableEncoding:
     def inverse(self, X: Array) -> Array:
         """Return the cells, (…, D), of features, (…, F): for categories, the nearest level."""
         cells = np.zeros((*X.shape[:-1], self.n_columns))
-        places = np.empty(len(self._order), dtype=np.int64)
-        places[self._order] = np.arange(len(self._order))
+        places = np.empty(len(self.order), dtype=np.int64)
+        places[self.order] = np.arange(len(self.order))
         X = X[..., places]
         if self.scaler is not None:
             cells[..., list(self.numeric)] = self.scaler.inverse(X[..., : len(self.numeric)])
@@ -306,7 +306,7 @@ class TableEncoding:
     def _joined(self, X: Array, categories: list[Array]) -> Array:
         numbers = [] if self.scaler is None else [self.scaler.transform(X[:, list(self.numeric)])]
         blocks = [*numbers, *(part.transform(X) for part in self.gaps), *categories]
-        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self._order]
+        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self.order]
 
     @cached_property
     def _ordered(self) -> list[tuple[Group, range]]:
@@ -322,7 +322,8 @@ class TableEncoding:
         return sorted(zip(parts, features, strict=True), key=lambda pair: pair[0].column)
 
     @cached_property
-    def _order(self) -> NDArray[np.int64]:
+    def order(self) -> NDArray[np.int64]:
+        """The place of each feature where the parts follow each other: numbers, gaps, categories, cycles."""
         return np.array([k for _, features in self._ordered for k in features], dtype=np.int64)
 
 
@@ -368,7 +369,7 @@ class CellStatistics(NamedTuple):
             if column.kind == CATEGORY:
                 n_levels, known = len(column.levels or ()), ~np.isnan(X[:, j])
                 place = (fold[known] * n_levels + X[known, j].astype(np.int64)) * n_classes + y[known]
-                found = np.bincount(place, weight[known], FOLDS * n_levels * n_classes)
+                found: Array = np.bincount(place, weight[known], FOLDS * n_levels * n_classes).astype(np.float64)
                 counts[j] = found.reshape(FOLDS, n_levels, n_classes)
         return CellStatistics(float(weight.sum()), (np.isnan(X) * weight[:, None]).sum(0), counts)
 
@@ -469,13 +470,13 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         table = np.zeros((len(rows) + 1, width))
         table[np.arange(len(rows)), place] = 1.0 / np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
         return Levels(column, table)
-    classes = counts.sum((0, 1)) + 1.0
-    prior = PRIOR_ROWS * classes / classes.sum()
 
     def ratios(counts: Array) -> Array:
         """log p(class | level) / p(class), shrunk towards 0; 0 in the last row."""
+        classes = counts.sum(0) + 1.0
+        prior = PRIOR_ROWS * classes / classes.sum()
         shrunk = np.vstack([counts + prior, prior])
-        return np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS)
+        return np.asarray(np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS))
 
     by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
     weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
