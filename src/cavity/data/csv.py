@@ -5,12 +5,23 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from cavity.data.source import Block, permuted
-from cavity.data.tables import NO_ROWS, File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
+from cavity.data.tables import (
+    NO_ROWS,
+    File,
+    Given,
+    Names,
+    TableFiles,
+    TableSource,
+    Types,
+    arrow,
+    column_type,
+    split_evenly,
+)
 
 DELIMITERS = (",", ";", "\t", "|")
 MAX_LANES = 8
@@ -61,11 +72,12 @@ class CSVFiles(TableFiles):
         found = {name: column_type(self.schema(), name, self.name) for name in features}
         return {name: kind if pa.types.is_boolean(kind) else pa.float64() for name, kind in found.items()}
 
-    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
-        types = dict.fromkeys(others, arrow().string()) | self.types(features)
+    def batches(self, features: Sequence[str], others: Sequence[str], types: Types = None) -> Iterator[Any]:
+        given = dict(types or {})
+        types = dict.fromkeys(others, arrow().string()) | self.types([f for f in features if f not in given]) | given
         return (batch for file in self.files for batch in self.stream(file, types))
 
-    def stream(self, file: File, types: dict[str, Any]) -> Iterator[Any]:
+    def stream(self, file: File, types: Mapping[str, Any]) -> Iterator[Any]:
         """Read columns of a file as record batches; without types all columns, of guessed types."""
         if file.path.stat().st_size == 0:
             return
@@ -93,12 +105,14 @@ class CSVFiles(TableFiles):
             file.path.stat().st_size * (COMPRESSION if file.path.suffix.lower() == ".gz" else 1) for file in self.files
         )
 
-    def source(self, target: str | None, features: Sequence[str]) -> CSV:
+    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
 
-    def _read_file(self, file: File, names: Names) -> Any:
+    def _read_file(self, file: File, names: Names, types: Types) -> Any:
         pa_csv = arrow("pyarrow.csv")
-        converting = pa_csv.ConvertOptions(include_columns=names, decimal_point=self.format(file).decimal)
+        converting = pa_csv.ConvertOptions(
+            include_columns=names, column_types=types, strings_can_be_null=True, decimal_point=self.format(file).decimal
+        )
         try:
             return pa_csv.read_csv(file.path, None, self._parsing(file), converting)
         except arrow().ArrowKeyError as error:
@@ -108,7 +122,7 @@ class CSVFiles(TableFiles):
                 raise ValueError(NO_ROWS.format(file.name)) from None
             raise self._explained(file, error) from None
 
-    def _open(self, file: File, types: dict[str, Any]) -> Any:
+    def _open(self, file: File, types: Mapping[str, Any]) -> Any:
         pa_csv = arrow("pyarrow.csv")
         reading = pa_csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
         decimal = self.format(file).decimal
