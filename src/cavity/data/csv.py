@@ -17,9 +17,9 @@ from cavity.data.tables import (
     Names,
     TableFiles,
     TableSource,
-    Types,
     arrow,
     column_type,
+    contents,
     split_evenly,
 )
 
@@ -67,15 +67,19 @@ class CSVFiles(TableFiles):
         return self._schema
 
     def types(self, features: Sequence[str]) -> dict[str, Any]:
-        """Return the Arrow types to read features as: booleans stay, other numbers are float64."""
-        pa = arrow()
-        found = {name: column_type(self.schema(), name, self.name) for name in features}
-        return {name: kind if pa.types.is_boolean(kind) else pa.float64() for name, kind in found.items()}
+        """Return the Arrow types to read features as: numbers are float64, and dates can have fractions of a second."""
+        pa, found = arrow(), dict[str, Any]()
+        for name in features:
+            kind = column_type(self.schema(), name, self.name)
+            found[name] = pa.timestamp("us") if pa.types.is_date(kind) else kind
+            if contents(kind) in ("numbers", "no values") and not pa.types.is_boolean(kind):
+                found[name] = pa.float64()
+        return found
 
-    def batches(self, features: Sequence[str], others: Sequence[str], types: Types = None) -> Iterator[Any]:
-        given = dict(types or {})
-        types = dict.fromkeys(others, arrow().string()) | self.types([f for f in features if f not in given]) | given
-        return (batch for file in self.files for batch in self.stream(file, types))
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
+        text = arrow().string()
+        types = dict.fromkeys(others, text) | self.types(features) | dict.fromkeys(categories, text)
+        return (with_gaps(batch, features) for file in self.files for batch in self.stream(file, types))
 
     def stream(self, file: File, types: Mapping[str, Any]) -> Iterator[Any]:
         """Read columns of a file as record batches; without types all columns, of guessed types."""
@@ -108,13 +112,13 @@ class CSVFiles(TableFiles):
     def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
 
-    def _read_file(self, file: File, names: Names, types: Types) -> Any:
-        pa_csv = arrow("pyarrow.csv")
-        converting = pa_csv.ConvertOptions(
-            include_columns=names, column_types=types, strings_can_be_null=True, decimal_point=self.format(file).decimal
-        )
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
+        pa_csv, types = arrow("pyarrow.csv"), dict.fromkeys(categories, arrow().string())
+        decimal = self.format(file).decimal
+        converting = pa_csv.ConvertOptions(column_types=types, include_columns=names, decimal_point=decimal)
         try:
-            return pa_csv.read_csv(file.path, None, self._parsing(file), converting)
+            found = pa_csv.read_csv(file.path, None, self._parsing(file), converting)
+            return with_gaps(found, [name for name in found.column_names if name != target])
         except arrow().ArrowKeyError as error:
             raise ValueError(f"{file.name}: {error.args[0]}") from None
         except arrow().ArrowInvalid as error:
@@ -172,6 +176,17 @@ class CSVFiles(TableFiles):
     def _header(self, file: File) -> list[str]:
         with self._open(file, {}) as stream:
             return stream.schema.names
+
+
+def with_gaps(table: Any, names: Sequence[str]) -> Any:
+    """Return a table or batch with null in these columns, where text stands for a missing value."""
+    pa, compute = arrow(), arrow("pyarrow.compute")
+    missing = pa.array(arrow("pyarrow.csv").ConvertOptions().null_values)
+    for place, field in enumerate(table.schema):
+        if field.name in names and pa.types.is_string(field.type):
+            cells = table.column(place)
+            table = table.set_column(place, field, compute.if_else(compute.is_in(cells, missing), None, cells))
+    return table
 
 
 class CSV(TableSource):

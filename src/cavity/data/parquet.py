@@ -17,7 +17,6 @@ from cavity.data.tables import (
     Names,
     TableFiles,
     TableSource,
-    Types,
     arrow,
     choose_columns,
     column_type,
@@ -60,7 +59,7 @@ class ParquetFiles(TableFiles):
     def schema(self) -> Any:
         return self.metadata[0].schema.to_arrow_schema()
 
-    def batches(self, features: Sequence[str], others: Sequence[str], types: Types = None) -> Iterator[Any]:
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
         names = list(dict.fromkeys([*features, *others]))
         for file in self.files:
             with open_parquet(file) as found:
@@ -77,7 +76,7 @@ class ParquetFiles(TableFiles):
     def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> Parquet:
         return Parquet(self.files, target, features)
 
-    def _read_file(self, file: File, names: Names, types: Types) -> Any:
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         with open_parquet(file) as found:
             return found.read(names)
 

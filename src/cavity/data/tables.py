@@ -6,7 +6,7 @@ import difflib
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -20,7 +20,6 @@ from cavity.data.labels import listed
 from cavity.data.source import Array, Block, Source, check_block, row_name
 
 Names = Sequence[str] | None  # of columns
-Types = Mapping[str, Any] | None  # Arrow types by the names of columns
 
 SHOWN = 12  # columns in a message
 NO_ROWS = "{} has no rows; a header line and at least one row are required"
@@ -114,10 +113,13 @@ class TableFiles(ABC):
         """Return the Arrow schema; for CSV as the first rows have it."""
 
     @abstractmethod
-    def batches(self, features: Sequence[str], others: Sequence[str], types: Types = None) -> Iterator[Any]:
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
         """Read all rows as Arrow record batches in constant memory.
 
-        CSV gives `others` as text, and features as numbers unless `types` has another Arrow type for them.
+        Args:
+            features: the columns of X.
+            others: more columns, which CSV gives as text.
+            categories: features that CSV reads as text, whatever they look like.
         """
 
     @abstractmethod
@@ -133,16 +135,19 @@ class TableFiles(ABC):
         """Return a source that reads the files in blocks."""
 
     @abstractmethod
-    def _read_file(self, file: File, names: Names, types: Types) -> Any:
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         """Read columns of a file into memory."""
 
-    def read(self, names: Names = None, types: Types = None) -> Any:
-        """Read these columns, or all, of all rows as one Arrow table.
+    def read(self, names: Names = None, target: str | None = None, categories: Sequence[str] = ()) -> Any:
+        """Read these columns, or all, of all rows as one Arrow table; a type fits every row.
 
-        A column of a CSV file has the type in `types`, else one that fits every row.
+        Args:
+            names: the columns.
+            target: the label column; CSV reads "NA" there as a label, and elsewhere as a gap.
+            categories: the columns that CSV reads as text, whatever they look like.
         """
         pa = arrow()
-        tables = [self._read_file(file, names, types) for file in self.files]
+        tables = [self._read_file(file, names, target, categories) for file in self.files]
         if not any(table.num_rows for table in tables):
             raise ValueError(NO_ROWS.format(self.name))
         if len(tables) == 1:

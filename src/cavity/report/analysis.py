@@ -212,7 +212,7 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
     if not isinstance(train, tuple | list) or len(train) != 2:
         raise ValueError(f"`train` must be a pair (X_train, y_train), got {type(train).__name__}.")
     X, y = encode_labels(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
-    names = getattr(train[0], "columns", None)
+    names = getattr(train[0], "column_names", getattr(train[0], "columns", None))
     if names is not None and list(names) != list(getattr(clf, "feature_names_in_", names)):
         raise ValueError(f"`train[0]` must have the model's features {feature_names(clf)}, got {list(names)}.")
     found = LabeledData(to_numpy(X), y)
