@@ -7,6 +7,7 @@ was. Statistics are weighted: a row of weight w counts as w copies of it. They a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +124,7 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
         if not known.any():
             x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
-        count = np.bincount(index, weights=weight[known])
+        count = np.bincount(index, weights=weight[known]).astype(np.float64)
         if scaling == "skewed" and not _is_skewed(values, count):
             ends = values[[0, -1]] if len(values) > 1 else values
             knots.append(ends)
@@ -144,7 +145,7 @@ def _is_skewed(values: Array, count: Array) -> bool:
     variance = float((share * deviation**2).sum())
     if variance <= 0.0 or share.max() > TIES:
         return variance > 0.0
-    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance**1.5
+    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance * math.sqrt(variance)
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
@@ -202,7 +203,7 @@ class Cycle(NamedTuple):
 
     def transform(self, cells: Array) -> Array:
         angle = 2.0 * np.pi / self.period * np.fmod(cells[:, self.column], self.period)
-        return np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+        return np.asarray(np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1)))
 
 
 @dataclass(frozen=True)
