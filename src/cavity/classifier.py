@@ -79,8 +79,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             the log) or (median, sd below, sd above), where a median of None is the initial value; "spread" to the sd
             of the classes' log length-scales about their mean; and "relevance" to the sd of all log length-scales
             below their mean.
-        scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
-            log Z_q on the training rows) or None.
+        scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "auto" (the one with the
+            better log Z_q on the training rows) or None. "default" is "standard"; in a table with categories, dates or
+            gaps, "quantile" for its skewed columns.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's
             HistGradientBoostingClassifier.
@@ -172,7 +173,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learn_kernel: bool = True,
         learn_inducing: bool = True,
         priors: Any = "default",
-        scaling: str | None = "standard",
+        scaling: str | None = "default",
         categorical_features: Any = "from_dtype",
         calibrate: bool | int | str = "auto",
         class_weight: Any = None,

@@ -5,12 +5,23 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from cavity.data.source import Block, permuted
-from cavity.data.tables import NO_ROWS, File, Given, Names, TableFiles, TableSource, arrow, column_type, split_evenly
+from cavity.data.tables import (
+    NO_ROWS,
+    File,
+    Given,
+    Names,
+    TableFiles,
+    TableSource,
+    arrow,
+    column_type,
+    contents,
+    split_evenly,
+)
 
 DELIMITERS = (",", ";", "\t", "|")
 MAX_LANES = 8
@@ -56,16 +67,21 @@ class CSVFiles(TableFiles):
         return self._schema
 
     def types(self, features: Sequence[str]) -> dict[str, Any]:
-        """Return the Arrow types to read features as: booleans stay, other numbers are float64."""
-        pa = arrow()
-        found = {name: column_type(self.schema(), name, self.name) for name in features}
-        return {name: kind if pa.types.is_boolean(kind) else pa.float64() for name, kind in found.items()}
+        """Return the Arrow types to read features as: numbers are float64, and dates can have fractions of a second."""
+        pa, found = arrow(), dict[str, Any]()
+        for name in features:
+            kind = column_type(self.schema(), name, self.name)
+            found[name] = pa.timestamp("us") if pa.types.is_date(kind) else kind
+            if contents(kind) in ("numbers", "no values") and not pa.types.is_boolean(kind):
+                found[name] = pa.float64()
+        return found
 
-    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
-        types = dict.fromkeys(others, arrow().string()) | self.types(features)
-        return (batch for file in self.files for batch in self.stream(file, types))
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
+        text = arrow().string()
+        types = dict.fromkeys(others, text) | self.types(features) | dict.fromkeys(categories, text)
+        return (with_gaps(batch, features) for file in self.files for batch in self.stream(file, types))
 
-    def stream(self, file: File, types: dict[str, Any]) -> Iterator[Any]:
+    def stream(self, file: File, types: Mapping[str, Any]) -> Iterator[Any]:
         """Read columns of a file as record batches; without types all columns, of guessed types."""
         if file.path.stat().st_size == 0:
             return
@@ -93,14 +109,16 @@ class CSVFiles(TableFiles):
             file.path.stat().st_size * (COMPRESSION if file.path.suffix.lower() == ".gz" else 1) for file in self.files
         )
 
-    def source(self, target: str | None, features: Sequence[str]) -> CSV:
+    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> CSV:
         return CSV(self.files, target, features, delimiter=self._delimiter)
 
-    def _read_file(self, file: File, names: Names) -> Any:
-        pa_csv = arrow("pyarrow.csv")
-        converting = pa_csv.ConvertOptions(include_columns=names, decimal_point=self.format(file).decimal)
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
+        pa_csv, types = arrow("pyarrow.csv"), dict.fromkeys(categories, arrow().string())
+        decimal = self.format(file).decimal
+        converting = pa_csv.ConvertOptions(column_types=types, include_columns=names, decimal_point=decimal)
         try:
-            return pa_csv.read_csv(file.path, None, self._parsing(file), converting)
+            found = pa_csv.read_csv(file.path, None, self._parsing(file), converting)
+            return with_gaps(found, [name for name in found.column_names if name != target])
         except arrow().ArrowKeyError as error:
             raise ValueError(f"{file.name}: {error.args[0]}") from None
         except arrow().ArrowInvalid as error:
@@ -108,7 +126,7 @@ class CSVFiles(TableFiles):
                 raise ValueError(NO_ROWS.format(file.name)) from None
             raise self._explained(file, error) from None
 
-    def _open(self, file: File, types: dict[str, Any]) -> Any:
+    def _open(self, file: File, types: Mapping[str, Any]) -> Any:
         pa_csv = arrow("pyarrow.csv")
         reading = pa_csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
         decimal = self.format(file).decimal
@@ -158,6 +176,17 @@ class CSVFiles(TableFiles):
     def _header(self, file: File) -> list[str]:
         with self._open(file, {}) as stream:
             return stream.schema.names
+
+
+def with_gaps(table: Any, names: Sequence[str]) -> Any:
+    """Return a table or batch with null in these columns, where text stands for a missing value."""
+    pa, compute = arrow(), arrow("pyarrow.compute")
+    missing = pa.array(arrow("pyarrow.csv").ConvertOptions().null_values)
+    for place, field in enumerate(table.schema):
+        if field.name in names and pa.types.is_string(field.type):
+            cells = table.column(place)
+            table = table.set_column(place, field, compute.if_else(compute.is_in(cells, missing), None, cells))
+    return table
 
 
 class CSV(TableSource):

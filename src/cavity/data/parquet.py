@@ -59,7 +59,7 @@ class ParquetFiles(TableFiles):
     def schema(self) -> Any:
         return self.metadata[0].schema.to_arrow_schema()
 
-    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
         names = list(dict.fromkeys([*features, *others]))
         for file in self.files:
             with open_parquet(file) as found:
@@ -73,10 +73,10 @@ class ParquetFiles(TableFiles):
     def n_bytes(self) -> int:
         return sum(8 * one.num_rows * len(one.schema.to_arrow_schema().names) for one in self.metadata)
 
-    def source(self, target: str | None, features: Sequence[str]) -> Parquet:
+    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> Parquet:
         return Parquet(self.files, target, features)
 
-    def _read_file(self, file: File, names: Names) -> Any:
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         with open_parquet(file) as found:
             return found.read(names)
 
@@ -114,7 +114,7 @@ class Parquet(TableSource):
         first = table.schema()
         for file, metadata in zip(self._files, table.metadata, strict=True):
             schema = metadata.schema.to_arrow_schema()
-            choose_columns(schema, file.name, target, self._columns.features)
+            choose_columns(schema, file.name, target, self._columns.features, categorical=None)
             kinds = [contents(column_type(one, target, file.name)) for one in (schema, first) if target]
             if len(set(kinds)) > 1:
                 raise ValueError(f"{file.name}: the target {target!r} must have one type in all files, got {kinds[0]}, "

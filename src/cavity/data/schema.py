@@ -7,8 +7,9 @@ a level that the schema does not know. Only the encoding (`cavity.fitting.encodi
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -125,16 +126,28 @@ def _value(column: Column, x: float) -> Any:
 # --- Finding the columns ---
 
 
-def needs_schema(table: Any, categorical: CategoricalFeatures) -> bool:
-    """Whether a table holds, or is said to hold, anything but numbers."""
-    if hasattr(table, "tocsr"):  # scikit-learn refuses a sparse matrix
+def needs_schema(table: Any, categorical: CategoricalFeatures = "from_dtype") -> bool:
+    """Whether a table may hold, or is said to hold, anything but numbers; False for what is no table."""
+    if hasattr(table, "tocsr") or len(getattr(table, "shape", (0, 0))) != 2:
         return False
     if categorical is not None and not _is_from_dtype(categorical):
         return True
-    if not _has_columns(table):
-        kind = np.asarray(table).dtype.kind if hasattr(table, "shape") else _list_kind(table)
-        return kind in "OUSMm"
-    return any(_kind_of(values) != NUMBER for _, values in table_columns(table, "X"))
+    if hasattr(table, "detach"):
+        return False
+    if hasattr(table, "iloc"):
+        return any(not isinstance(dtype, np.dtype) or dtype.kind not in "iuf" for dtype in table.dtypes)
+    if hasattr(table, "to_arrow") or hasattr(table, "schema"):
+        return any(not _is_plain(values) for _, values in table_columns(table, "X"))
+    try:
+        found = np.asarray(table)
+    except ValueError:  # rows of different lengths
+        return False
+    return found.ndim == 2 and found.dtype.kind in "OUSMm"
+
+
+def number_schema(names: Iterable[Any]) -> Schema:
+    """Return the schema of a table of numbers."""
+    return Schema(tuple(map(Column, names)))
 
 
 def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", name: str = "X") -> Schema:
@@ -182,15 +195,28 @@ def column_kinds(
 
 
 def with_levels(column: Column, counts: Counter[str], n_cells: int, is_named: bool = False) -> Column:
-    """Return the column with its levels; left out where they identify the rows, unless the user named the column."""
+    """Return the column with its levels.
+
+    Where the levels are nearly as many as the cells, they are numbers written as text, or they identify the rows: such
+    a column is left out, unless the user named it.
+    """
     levels = tuple(sorted(counts))
     if not levels:
         return replace(column, kind=LEFT_OUT, reason="every value is missing")
     if len(levels) > MAX_LEVELS:
         return replace(column, kind=LEFT_OUT, reason=f"text with more than {MAX_LEVELS:,} different values")
     if not is_named and len(levels) > max(IDENTIFIER_LEVELS, IDENTIFIER_SHARE * n_cells):
+        if all(map(_is_number, levels)):
+            return replace(column, kind=NUMBER)
         return replace(column, kind=LEFT_OUT, reason=f"text with {len(levels):,} different values in {n_cells:,} rows")
     return replace(column, levels=levels)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def chosen_places(categorical: CategoricalFeatures, names: Sequence[Any]) -> set[int] | None:
@@ -248,17 +274,6 @@ def table_columns(table: Any, name: str) -> list[tuple[Any, Any]]:
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions, got the shape {X.shape}")
     return [(j, _to_arrow(X[:, j])) for j in range(X.shape[1])]
-
-
-def _has_columns(table: Any) -> bool:
-    return hasattr(table, "columns") or hasattr(table, "schema")
-
-
-def _list_kind(table: Any) -> str:
-    try:
-        return np.asarray(table).dtype.kind
-    except ValueError:  # rows of different lengths
-        return "V"
 
 
 def _object_array(table: Any, name: str) -> NDArray[Any]:
@@ -348,6 +363,12 @@ def _kind_of(values: Any) -> str:
     if types.is_timestamp(kind) or types.is_date(kind):
         return DATE
     return TIME if types.is_time(kind) else NUMBER
+
+
+def _is_plain(values: Any) -> bool:
+    """Whether a column is of a type of numbers."""
+    types = import_module("pyarrow").types
+    return not isinstance(values, Cells) and (types.is_integer(values.type) or types.is_floating(values.type))
 
 
 def _is_text(values: Any) -> bool:

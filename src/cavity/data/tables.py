@@ -113,8 +113,14 @@ class TableFiles(ABC):
         """Return the Arrow schema; for CSV as the first rows have it."""
 
     @abstractmethod
-    def batches(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Any]:
-        """Read all rows as Arrow record batches in constant memory; CSV gives `others` as text."""
+    def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
+        """Read all rows as Arrow record batches in constant memory.
+
+        Args:
+            features: the columns of X.
+            others: more columns, which CSV gives as text.
+            categories: features that CSV reads as text, whatever they look like.
+        """
 
     @abstractmethod
     def count_rows(self) -> int | None:
@@ -125,17 +131,23 @@ class TableFiles(ABC):
         """Estimate the memory that all columns take."""
 
     @abstractmethod
-    def source(self, target: str | None, features: Sequence[str]) -> Source:
+    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> Source:
         """Return a source that reads the files in blocks."""
 
     @abstractmethod
-    def _read_file(self, file: File, names: Names) -> Any:
+    def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         """Read columns of a file into memory."""
 
-    def read(self, names: Names = None) -> Any:
-        """Read these columns, or all, of all rows as one Arrow table; a type fits every row."""
+    def read(self, names: Names = None, target: str | None = None, categories: Sequence[str] = ()) -> Any:
+        """Read these columns, or all, of all rows as one Arrow table; a type fits every row.
+
+        Args:
+            names: the columns.
+            target: the label column; CSV reads "NA" there as a label, and elsewhere as a gap.
+            categories: the columns that CSV reads as text, whatever they look like.
+        """
         pa = arrow()
-        tables = [self._read_file(file, names) for file in self.files]
+        tables = [self._read_file(file, names, target, categories) for file in self.files]
         if not any(table.num_rows for table in tables):
             raise ValueError(NO_ROWS.format(self.name))
         if len(tables) == 1:
@@ -157,7 +169,7 @@ class Columns(NamedTuple):
 
     features: list[str]  # the columns of X, in order
     target: str | None  # the label column; None for prediction
-    left_out: dict[str, str]  # columns that are no features because they hold no numbers, and what they hold instead
+    left_out: dict[str, str]  # columns that are no features, and what they hold
 
     @property
     def names(self) -> list[str]:
@@ -172,9 +184,18 @@ class Columns(NamedTuple):
 
 
 def choose_columns(
-    schema: Any, name: str, target: str | None = None, features: Names = None, drop: Sequence[str] = ()
+    schema: Any,
+    name: str,
+    target: str | None = None,
+    features: Names = None,
+    drop: Sequence[str] = (),
+    categorical: Any = "from_dtype",
 ) -> Columns:
-    """Check the features, by default all numeric columns but the target and those to drop, and the target."""
+    """Check the features, by default all columns but the target, those to drop, lists and bytes; and the target.
+
+    With `categorical=None` only numbers can be features.
+    """
+    usable = ("numbers",) if categorical is None else ("numbers", "no values", "text", "dates", "times")
     if isinstance(features, str):
         raise TypeError(f"`features` must be a list of column names, got {features!r}.")
     for column in (*([] if target is None else [target]), *(features or ()), *drop):
@@ -182,17 +203,19 @@ def choose_columns(
             column_type(schema, column, name)
     rest = [column for column in schema.names if column not in (target, *drop)]
     held = {column: contents(column_type(schema, column, name)) for column in rest}
-    left_out = {} if features is not None else {column: what for column, what in held.items() if what != "numbers"}
+    left_out = {} if features is not None else {column: what for column, what in held.items() if what not in usable}
     chosen = [column for column in rest if column not in left_out] if features is None else list(features)
     if not chosen:
         found = ", ".join(f"{column!r} holds {what}" for column, what in list(held.items())[:SHOWN])
-        raise ValueError(f"{name}: at least one feature must hold numbers" + (f"; {found}" if found else ""))
+        kinds = "numbers" if categorical is None else "numbers, text or dates"
+        raise ValueError(f"{name}: at least one feature must hold {kinds}" + (f"; {found}" if found else ""))
     for column in chosen:
         if column not in held or chosen.count(column) > 1:
             raise ValueError(f"{name}: column {column!r} must be used once, as a feature or as the target")
-        if held[column] != "numbers":
-            raise ValueError(f"{name}: feature {column!r} must hold numbers, got {held[column]}; "
-                             "convert it to numbers or leave it out")  # fmt: skip
+        if held[column] not in usable:
+            kinds = "numbers" if categorical is None else "numbers, text or dates"
+            raise ValueError(f"{name}: feature {column!r} must hold {kinds}, got {held[column]}; "
+                             "convert it or leave it out")  # fmt: skip
     if target is not None and contents(column_type(schema, target, name)) == "lists":
         raise ValueError(f"{name}: the target {target!r} must hold one label a row, got lists")
     return Columns(chosen, target, left_out)
@@ -232,7 +255,7 @@ class TableSource:
 
     def __init__(self, kind: str, table: TableFiles, target: str | None, features: Names) -> None:
         self._kind, self._files = kind, table.files
-        self._columns = choose_columns(table.schema(), table.name, target, features)
+        self._columns = choose_columns(table.schema(), table.name, target, features, categorical=None)
         self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
         self.n_features, self.lanes = len(self.feature_names), 1
 

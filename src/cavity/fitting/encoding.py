@@ -22,6 +22,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 Array = NDArray[np.float64]
 
 KNOTS = 512  # of a quantile map, at most
+SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
 
 # How these were chosen: experiments/tables.
@@ -107,17 +108,27 @@ class Unscaled:
 
 
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
-    """Fit the map that `scaling` names (None, "standard" or "quantile") to the training rows."""
+    """Fit the map that `scaling` names to the training rows.
+
+    None, "standard", "quantile", or "skewed": quantiles for skewed columns, and "standard" for the others.
+    """
     standard = _fit_standard(X, weight)
     if scaling is None:
         return Unscaled(standard.mean)
     if scaling == "standard":
         return standard
     knots, levels = [], []
-    for x in X.T:
+    for j, x in enumerate(X.T):
         known = ~np.isnan(x)
+        if not known.any():
+            x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
         count = np.bincount(index, weights=weight[known])
+        if scaling == "skewed" and not _is_skewed(values, count):
+            ends = values[[0, -1]] if len(values) > 1 else values
+            knots.append(ends)
+            levels.append((0.5 * ends - 0.5 * standard.mean[j]) / (0.5 * standard.sd[j]))  # a straight line
+            continue
         mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
         keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
         knots.append(values[keep])
@@ -125,8 +136,19 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     return Quantile(standard, tuple(knots), tuple(levels))
 
 
+def _is_skewed(values: Array, count: Array) -> bool:
+    """Whether quantiles suit a column better than its mean and sd, given its distinct values and their weights."""
+    share = count / count.sum()
+    size = np.abs(values).max()
+    deviation = values / size - (share * values / size).sum() if size > 0 else values
+    variance = float((share * deviation**2).sum())
+    if variance <= 0.0 or share.max() > TIES:
+        return variance > 0.0
+    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance**1.5
+
+
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
-    """Return the map that `scaling` names (None or "standard"), given mean, sd and largest absolute value."""
+    """Return the map that `scaling` names (None or another), given mean, sd and largest absolute value."""
     if scaling is None:
         return Unscaled(mean)
     limits = np.finfo(float)
@@ -139,6 +161,8 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
     if (gaps := np.isnan(X)).any():
         found = [_fit_standard(x[~gap, None], weight[~gap]) for x, gap in zip(X.T, gaps.T, strict=True)]
         return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
+    if not len(X):  # a column without values
+        return Standard(np.zeros(X.shape[1]), np.ones(X.shape[1]))
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]
     with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
@@ -369,7 +393,8 @@ def fit_encoding(
 
     Args:
         schema: what the columns hold; None where all hold numbers.
-        scaling: of numbers: None, "standard" or "quantile".
+        scaling: of numbers: None, "standard", "quantile", or "default": "standard" where all columns are numbers
+            without gaps, "skewed" elsewhere.
         X: the cells of the training rows, or of a sample of them, (N, D).
         y: their labels 0 … C−1.
         weight: their weights.
@@ -382,9 +407,10 @@ def fit_encoding(
     missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing
     total = float(weight.sum()) if known is None else known.weight
     if all(kind == NUMBER for kind in columns) and not missing.any():
-        return fit_scaler(scaling, X, weight) if scaler is None else scaler
-    present = np.asarray(~np.isnan(X).all(0))
-    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME) and present[j])
+        return fit_scaler("standard" if scaling == "default" else scaling, X, weight) if scaler is None else scaler
+    if scaling == "default":
+        scaling, scaler = "skewed", None
+    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME))
     if numeric and scaler is None:
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
     elif numeric:
@@ -417,7 +443,7 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
     """Return the cycles that dates cover at least once, at more than one place of the cycle."""
     cells = cells[~np.isnan(cells)]
     found = []
-    for name, period in CYCLES.items():
+    for name, period in CYCLES.items() if len(cells) else ():
         phase = np.exp(2j * np.pi * np.fmod(cells, period) / period)
         is_covered = np.ptp(cells) >= 0.99 * period or (name == "day" and np.abs(cells).max() < DAY)
         if is_covered and np.abs(phase.mean()) < SAME_PHASE:

@@ -448,7 +448,8 @@ class Fit:
 
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(encoding, with_residual)) if is_main else (None, None)
-        hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
+        priors = s.log_priors(isinstance(encoding, TableEncoding))
+        hyper_prior, workers, stop = HyperPrior(model, dict(priors)), self.options.workers, self.options.stop
         checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
         if self.report is not None:
             self.report.begin("trial" if self.is_trial else name.partition("-")[0])
@@ -602,7 +603,8 @@ class OnlineFit:
         weight = float(class_weight.sum())
         self._residual = residual
         self.encoding, self.method, self._n_classes = encoding, plan.method, len(class_weight)
-        hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
+        priors = plan.settings.log_priors(isinstance(encoding, TableEncoding))
+        hyper_prior = HyperPrior(model, dict(priors))
         self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
 
     @classmethod
