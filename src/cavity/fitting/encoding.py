@@ -455,14 +455,19 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
 def _fit_levels(column: int, counts: Array, total: float) -> Levels:
     """Encode a category by indicators of its levels, or by their class frequencies where they are many.
 
+    Class frequencies need rows in the other folds. Without them, the most frequent levels have indicators.
+
     Args:
         column: its place.
         counts: weight of the rows by fold, level and class, (FOLDS, K, C).
         total: weight of all rows, those with gaps too.
     """
-    rows = counts.sum((0, 2))
-    place = np.cumsum(np.ones(len(rows), dtype=np.int64)) - 1
+    rows, by_level = counts.sum((0, 2)), counts.sum(2)
     is_rare = rows < RARE_ROWS
+    hidden = float((by_level * (by_level == rows) * ~is_rare).sum())  # rows whose level has none in the other folds
+    if hidden > 0.5 * float(rows[~is_rare].sum()):  # equal rows share a fold, and these are much the same
+        is_rare[np.argsort(-rows, kind="stable")[MOST_INDICATORS - 1 :]] = True
+    place = np.arange(len(rows))
     if is_rare.sum() > 1:  # rare levels share the last indicator
         place = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1)
     width = int(place.max()) + 1
@@ -480,7 +485,7 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         return np.asarray(np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS))
 
     by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
-    weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
+    weight = by_level[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
     center = (weight * by_fold[:, :-1]).sum((0, 1))
     spread = np.sqrt((weight * (by_fold[:, :-1] - center) ** 2).sum())
     scale = 1.0 / max(float(spread), np.sqrt(LEAST_VARIANCE))
