@@ -131,12 +131,12 @@ def test_a_failure_leaves_no_part_that_looks_whole(rows, folder, tmp_path, monke
 
 
 @pytest.mark.parametrize("batch_size", [100, "auto"])
-def test_a_missing_value_is_named_by_file_and_row(rows, batch_size, tmp_path):
+def test_an_infinite_value_is_named_by_file_and_row(rows, batch_size, tmp_path):
     X, y = rows
     X = X.copy()
-    X[310, 4] = np.nan
+    X[310, 4] = np.inf
     source = Parquet(written(tmp_path, X, y), target="side")
-    with pytest.raises(ValueError, match=r"part-1\.parquet, row 10: feature 'x4' is missing"):
+    with pytest.raises(ValueError, match=r"part-1\.parquet, row 10: feature 'x4' is infinite"):
         classifier(batch_size=batch_size).fit(source)
 
 
