@@ -238,7 +238,7 @@ def has_too_many_levels(counts: Counter[str]) -> bool:
 def too_many_levels(column: Column) -> Column:
     """Return the column as one that is left out because of its levels."""
     reason = f"text with more than {MAX_LEVELS:,} different values, or {MAX_LEVEL_TEXT:,} characters in them"
-    return replace(column, kind=LEFT_OUT, levels=None, reason=reason)
+    return replace(column, kind=LEFT_OUT, levels=(), reason=reason)
 
 
 def chosen_places(categorical: CategoricalFeatures, names: Sequence[Any]) -> set[int] | None:
