@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, Column, Schema, find_schema
+from cavity.data.surveys import FOLDS, CellStatistics, row_folds
 from cavity.fitting.encoding import (
     CYCLES,
-    FOLDS,
     KNOTS,
     LEAST_VARIANCE,
     MOST_INDICATORS,
     RARE_ROWS,
-    CellStatistics,
     Group,
     Scaler,
     Standard,
@@ -23,7 +22,6 @@ from cavity.fitting.encoding import (
     fit_encoding,
     fit_scaler,
     most_features,
-    row_folds,
 )
 from cavity.numerics.limits import LARGEST_INPUT
 from tests.models import mixed_table
