@@ -485,7 +485,9 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
             except pa.ArrowInvalid:
                 is_right = False
         if not is_right:
-            raise TypeError(f"{where} must hold {kind}s, as in training, got {type_}, such as {_example(values)}")
+            raise TypeError(
+                f"{where} must hold {kind}s, as in training, got {type_}, such as {_example(values, first)}"
+            )
         wide = pa.int32() if types.is_date32(type_) or types.is_time32(type_) else pa.int64()
         found = _floats(values.view(wide), pa)
         if types.is_date32(type_):
@@ -499,7 +501,7 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         return np.full(len(values), np.nan)
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):
         what = "dates or times" if types.is_temporal(type_) else str(type_)
-        raise TypeError(f"{where} must hold numbers, got {what}, such as {_example(values)}. Convert it to numbers or "
+        raise TypeError(f"{where} must hold numbers, got {what}, such as {_example(values, first)}. Convert it to numbers or "
                         "leave it out (float() argument must be a string or a real number)")  # fmt: skip
     return _floats(values, pa)
 
@@ -529,8 +531,9 @@ def _cell_number(cell: Any, kind: str, where: str, row: int) -> float:
     )
 
 
-def _example(values: Any) -> str:
-    return next((repr(cell) for cell in values.to_pylist() if cell is not None), "nothing")
+def _example(values: Any, first: int) -> str:
+    cells = ((first + i, cell) for i, cell in enumerate(values.to_pylist()) if cell is not None)
+    return next((f"{cell!r} in row {row}" for row, cell in cells), "nothing")
 
 
 def iterate_left_out(schema: Schema) -> Iterator[Column]:
