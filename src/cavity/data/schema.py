@@ -501,8 +501,10 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         return np.full(len(values), np.nan)
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):
         what = "dates or times" if types.is_temporal(type_) else str(type_)
-        raise TypeError(f"{where} must hold numbers, got {what}, such as {_example(values, first)}. Convert it to numbers or "
-                        "leave it out (float() argument must be a string or a real number)")  # fmt: skip
+        raise TypeError(
+            f"{where} must hold numbers, got {what}, such as {_example(values, first)}. Convert it to numbers or leave "
+            "it out (float() argument must be a string or a real number)"
+        )
     return _floats(values, pa)
 
 
