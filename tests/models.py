@@ -7,18 +7,21 @@ import math
 import os
 import subprocess
 import sys
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from cavity.data.schema import find_schema
 from cavity.files.model_file import SavedModel, pack
-from cavity.fitting.encoding import Quantile, Standard
+from cavity.fitting.encoding import MOST_INDICATORS, Quantile, Standard, TableEncoding, fit_encoding
 from cavity.gp import probabilities as predict
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
-from cavity.kernels import RBF, Constant, Kernel
+from cavity.kernels import RBF, Constant, Grouped, Kernel
 
 X_NEW = np.random.default_rng(5).normal(0.0, 1.5, (20, 2))
 
@@ -29,13 +32,24 @@ def posterior(
     dtype: torch.dtype = torch.float64,
     n_classes: int = 3,
     n_inducing: int = 4,
+    rows: NDArray[np.float64] | None = None,
     **changes: float,
 ) -> Posterior:
-    """Some q(u) in two dimensions; its factors lie in memory as those of a fit do."""
+    """Some q(u), with inducing points among these rows of features, or else in two dimensions.
+
+    Its factors lie in memory as those of a fit do.
+    """
     g, kernel = torch.Generator().manual_seed(0), RBF() if kernel is None else kernel
     n_kernels, n_points = (1 if is_shared else n_classes for is_shared in shared)
-    params = {name: x + 0.1 * torch.randn(x.shape, generator=g) for name, x in kernel.start(n_kernels, 2, 1.5).items()}
+    start = kernel.start(n_kernels, 2 if rows is None else rows.shape[1], 1.5)
+    if rows is not None and isinstance(kernel, Grouped):  # in the units of the features
+        spread = np.bincount(kernel.groups, rows.var(0) + 1e-3) / np.bincount(kernel.groups)
+        log_sd = torch.from_numpy(0.5 * np.log(spread) + 0.7)
+        start = {name: x + log_sd if name.endswith("log_lengthscale") else x for name, x in start.items()}
+    params = {name: x + 0.1 * torch.randn(x.shape, generator=g) for name, x in start.items()}
     Z = torch.randn(n_points, n_inducing, 2, generator=g, dtype=torch.float64)
+    if rows is not None:
+        Z = torch.from_numpy(np.resize(rows, (n_points, n_inducing, rows.shape[1])))
     noise = torch.randn(n_kernels, generator=g, dtype=torch.float64) - 3.0
     factor = 0.3 * torch.randn(n_classes, n_inducing, n_inducing, generator=g, dtype=torch.float64).triu(1)
     factor = (factor + torch.eye(n_inducing)).mT
@@ -66,6 +80,43 @@ def model(**changes: Any) -> SavedModel:
         "metrics": {"nll": 0.1, "by_class": [0.1, math.nan, 0.3]},
     }  # fmt: skip
     return SavedModel(**(given | changes))
+
+
+def mixed_table(n_rows: int = 400, seed: int = 0) -> pa.Table:
+    """A table with a column of every kind, most of them with gaps; another seed has unknown levels too."""
+    rng = np.random.default_rng(seed)
+
+    def gappy(values: list[Any], share: float = 0.15) -> list[Any]:
+        return [None if rng.random() < share else value for value in values]
+
+    start = datetime(1960, 3, 1)
+    return pa.table(
+        {
+            "size": gappy((3.0 * rng.standard_normal(n_rows) + 1.0).tolist()),
+            "color": gappy(rng.choice(["", "red", 'dark "blue"', "grün\n", *(["new"] * seed)], n_rows).tolist()),
+            "when": gappy([start + timedelta(seconds=int(t)) for t in rng.integers(0, 10**9, n_rows)]),
+            "id": [f"{seed}-{i}" for i in range(n_rows)],
+            "town": gappy([f"t{k}" for k in rng.integers(0, (2 + seed) * MOST_INDICATORS, n_rows)]),
+            "at": gappy([time(int(h), int(m)) for h, m in rng.integers(0, [24, 60], (n_rows, 2))]),
+            "label": rng.random(n_rows) < 0.3,
+            "count": rng.integers(0, 9, n_rows),
+        }
+    )
+
+
+def mixed_model(
+    kernel: Kernel | None = None, scaling: str | None = "standard", shared: tuple[bool, bool] = (False, False)
+) -> SavedModel:
+    """A model of `mixed_table`, with three classes."""
+    table, rng = mixed_table(), np.random.default_rng(1)
+    schema, y = find_schema(table), rng.integers(0, 3, table.num_rows)
+    encoding = fit_encoding(schema, scaling, schema.read(table), y, np.ones(len(y)), 3)
+    assert isinstance(encoding, TableEncoding)
+    groups = Grouped(RBF() if kernel is None else kernel, encoding.feature_groups)
+    q = posterior(groups, shared, rows=encoding.transform(schema.read(table)), sharpness=20.0)
+    names = list(table.column_names)
+    about = {"schema": schema, "encoding": encoding, "n_features": len(names), "feature_names": names}
+    return model(posterior=q, **about)
 
 
 def said(found: SavedModel) -> tuple[Any, ...]:

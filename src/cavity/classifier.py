@@ -79,8 +79,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             the log) or (median, sd below, sd above), where a median of None is the initial value; "spread" to the sd
             of the classes' log length-scales about their mean; and "relevance" to the sd of all log length-scales
             below their mean.
-        scaling: "standard", "quantile" (each feature to its training quantiles), "auto" (the one with the better
-            log Z_q on the training rows) or None.
+        scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "auto" (the one with the
+            better log Z_q on the training rows) or None. "default" is "standard"; in a table with categories, dates or
+            gaps, "quantile" for its skewed columns.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's
             HistGradientBoostingClassifier.
@@ -172,7 +173,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         learn_kernel: bool = True,
         learn_inducing: bool = True,
         priors: Any = "default",
-        scaling: str | None = "standard",
+        scaling: str | None = "default",
         categorical_features: Any = "from_dtype",
         calibrate: bool | int | str = "auto",
         class_weight: Any = None,
@@ -496,9 +497,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     def to_onnx(self, path: Any = None, dtype: str = "float64") -> Any:
         """Export the model as ONNX: probabilities and labels from rows in units of X, for programs without cavity.
 
+        The input is `X`, (N, D), for a table of numbers, and else one for each column, (N, 1), with its name: strings
+        for a category, seconds since 1970 for a date. NaN and "" are missing.
+
         Args:
             path: a file to write; None only returns the model.
-            dtype: of rows and probabilities, "float64" or "float32"; the computation is float64.
+            dtype: of numbers and probabilities, "float64" or "float32"; dates and the computation are float64.
 
         Returns:
             An `onnx.ModelProto`.
@@ -506,7 +510,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.export import to_onnx, write_onnx
 
         check_is_fitted(self, "posterior_")
-        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype)
+        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype, self._schema)
         if path is not None:
             write_onnx(model, path)
         return model

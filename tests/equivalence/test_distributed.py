@@ -59,7 +59,7 @@ def alone():
     return fitted(CASES)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def together(request, tmp_path_factory):
     return run(fitted, request.param, tmp_path_factory.mktemp("workers"), list(CASES))
 

@@ -19,8 +19,8 @@ from tests.autograd_kernels import ByAutograd
 KERNELS = pytest.mark.parametrize(
     ("kernel", "load"),
     [
-        (RBF(variance=10.0), load_iris),
-        (Matern52(variance=10.0), load_wine),
+        pytest.param(RBF(variance=10.0), load_iris, marks=pytest.mark.slow),
+        pytest.param(Matern52(variance=10.0), load_wine, marks=pytest.mark.slow),
         (RBF(variance=10.0) * Linear() + Constant(), load_iris),
     ],
     ids=["RBF-iris", "Matern52-wine", "composite-iris"],

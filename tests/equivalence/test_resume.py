@@ -216,7 +216,11 @@ def test_killed_with_no_warning(tmp_path):
     assert same_bits(found, expected)
 
 
-@pytest.mark.parametrize(("before", "after", "source"), [(1, 2, True), (2, 1, False)], ids=["source", "array"])
+@pytest.mark.parametrize(
+    ("before", "after", "source"),
+    [(1, 2, True), pytest.param(2, 1, False, marks=pytest.mark.slow)],
+    ids=["source", "array"],
+)
 def test_another_number_of_processes_can_go_on(before, after, source, tmp_path):
     """EP's sites change hands with the rows."""
     expected = run(fitted, 1, tmp_path / "whole", "ep", str(tmp_path / "kept-whole"), source)[0]

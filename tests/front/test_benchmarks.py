@@ -126,6 +126,7 @@ def test_a_record_is_one_line(history):
 # --- Two checkouts in one run ---
 
 
+@pytest.mark.slow
 def test_steps_of_another_checkout_are_compared(history, monkeypatch):
     """With itself: every method has both times and a ratio, and nothing is appended."""
     monkeypatch.setattr(against, "TURNS", 1)

@@ -60,9 +60,9 @@ def iris(places=slice(None), **more):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows with an id, a date and a text, and a model of them."""
+    """Rows with an id, and a model of them."""
     path = tmp_path_factory.mktemp("iris")
-    write(path / "iris.csv", iris(id=[f"plant {i}" for i in range(150)], when=["2020-02-03"] * 150))
+    write(path / "iris.csv", iris(id=[f"plant {i}" for i in range(150)]))
     write(path / "new.csv", iris(slice(0, 150, 10)))
     run("fit", path / "iris.csv", "--target", "species", "-o", path / "iris.cavity", *QUICK)
     return path
@@ -83,8 +83,8 @@ def read_csv(path):
 
 def test_a_fit_says_what_it_used_and_how_good_it_is(folder, tmp_path):
     found = run("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity", *QUICK)
-    assert "left out: id (text), when (dates)" in found.stderr
-    assert "150 rows, 4 features, 3 labels in 'species'" in found.stdout
+    assert "left out: id (text with 150 different values in 150 rows)" in found.stderr
+    assert "150 rows, 4 features, 3 labels in 'species'\n  4 numbers: sepal length, sepal width, " in found.stdout
     assert "120 rows to learn from, 30 held out" in found.stdout
     assert "On the 30 rows held out" in found.stdout
     assert found.stderr.startswith(f"Reading {folder / 'iris.csv'}\n")
@@ -112,7 +112,8 @@ def test_json_is_all_that_stdout_has(folder, tmp_path):
     assert told["model"] == str(out)
     assert (told["rows"], told["held_out"], told["dropped_rows"]) == (120, 30, 0)
     assert told["features"] == NAMES
-    assert told["left_out"] == {"id": "text", "when": "dates"}
+    assert told["left_out"] == {"id": "text with 150 different values in 150 rows"}
+    assert told["columns"] == [{"name": name, "kind": "number", "gaps": 0} for name in NAMES]
     assert told["classes"] == sorted(set(SPECIES))
     assert told["epochs"] == 8
     assert told["stopped"] is False
@@ -274,18 +275,18 @@ def test_constant_columns_are_mentioned_once(tmp_path):
 # --- what cannot be used ---
 
 
-def test_a_missing_value_is_named_and_such_rows_can_be_left_out(tmp_path):
+def test_a_missing_label_is_named_and_rows_with_gaps_can_be_left_out(tmp_path):
     columns = iris()
     columns["petal width"][16] = ""
     columns["species"][140] = ""
     data, out = write(tmp_path / "gaps.csv", columns), tmp_path / "m.cavity"
     error = fails("fit", data, "--target", "species", "-o", out)
-    assert "column 'petal width' has no value in row 17 (2 rows have missing values)" in error
+    assert "column 'species' has no value in row 141" in error
     assert "--drop-missing" in error
     told = json.loads(run("fit", data, "--target", "species", "-o", out, "--drop-missing", "--json", *QUICK).stdout)
     assert (told["rows"] + told["held_out"], told["dropped_rows"]) == (148, 2)
-    assert "row 17" in fails("predict", out, data, "-o", tmp_path / "p.csv")
-    assert not (tmp_path / "p.csv").exists()
+    run("predict", out, data, "-o", tmp_path / "p.csv")
+    assert len(read_csv(tmp_path / "p.csv")) == 150
     run("predict", out, data, "-o", tmp_path / "p.csv", "--drop-missing")
     assert len(read_csv(tmp_path / "p.csv")) == 149  # a label is not needed
 
@@ -293,12 +294,15 @@ def test_a_missing_value_is_named_and_such_rows_can_be_left_out(tmp_path):
 WRONG = {
     "a target that is not there": (["--target", "specie"], "has no column 'specie'; did you mean 'species'?"),
     "a feature that is not there": (["--target", "species", "--features", "color"], "no column 'color'; it has 'id'"),
-    "a feature of text": (["--target", "species", "--features", "id"], "feature 'id' must hold numbers, got text"),
+    "an identifier": (["--target", "species", "--features", "id"], "at least one feature is required"),
+    "a kind of no feature": (["--target", "species", "--categorical", "species"], "'species' must be a feature"),
+    "a kind of no column": (["--target", "species", "--numeric", "petal widht"], "did you mean 'petal width'?"),
+    "numbers of text": (["--target", "species", "--numeric", "id"], "got 'plant 0' in row 1 and no number"),
+    "both kinds": (["--target", "species", "--numeric", "id", "--categorical", "id"], "not in both"),
     "the target as a feature": (["--target", "species", "--features", "species"], "'species' must be used once"),
-    "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "at least one feature must hold numbers"),
+    "nothing left": (["--target", "species", "--drop", ",".join(NAMES)], "at least one feature is required"),
     "amounts": (["--target", "petal width"], "got quantities such as 0.2"),
     "a label for every row": (["--target", "id"], "150 different labels in 150 rows"),
-    "one label": (["--target", "when"], "at least two different labels, got one, 2020-02-03"),
     "a device": (["--target", "species", "--device", "abacus"], "or another torch device, got 'abacus'"),
 }  # fmt: skip
 
@@ -493,6 +497,168 @@ def test_a_report_of_other_rows_takes_the_training_file_for_its_baselines(folder
     assert json.loads(told.stdout)["rows"] == 15
     assert json.loads(told.stdout)["which"] == "new"
     assert (tmp_path / "r.html").stat().st_size > 10_000
+
+
+# --- tables with text, gaps, dates and ids ---
+
+
+def visits(places=range(240)):
+    """Some rows of a made-up table whose label follows from a category and a number."""
+    rng = np.random.default_rng(1)
+    age, colors = rng.integers(18, 90, 240), rng.choice(["red", "green", "blue"], 240)
+    days = np.datetime64("2019-01-01") + rng.integers(0, 900, 240)
+    columns = {
+        "id": [f"visit {i:03d}" for i in range(240)],
+        "age": [n if i % 40 else "n/a?" for i, n in enumerate(age.tolist())],
+        "color": [one if i % 17 else "" for i, one in enumerate(colors.tolist())],
+        "day": [str(day) if i % 50 else "" for i, day in enumerate(days)],
+        "is_new": rng.choice(["true", "false"], 240).tolist(),
+        "ward": rng.integers(1, 5, 240).tolist(),
+        "score": [x if i % 9 else "" for i, x in enumerate(rng.normal(size=240).round(3).tolist())],
+        "group": [g if i else "x" for i, g in enumerate(rng.integers(1, 4, 240).tolist())],
+        "outcome": np.where((colors == "red") ^ (age > 50), "yes", "no").tolist(),
+    }
+    return {name: [column[i] for i in places] for name, column in columns.items()}
+
+
+AS_READ = ["--target", "outcome", "--numeric", "age", "--categorical", "ward", *QUICK]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A folder with the table and a model of it."""
+    path = tmp_path_factory.mktemp("visits")
+    write(path / "visits.csv", visits())
+    run("fit", path / "visits.csv", "-o", path / "visits.cavity", *AS_READ)
+    return path
+
+
+def test_a_fit_says_how_each_column_was_read(mixed, tmp_path):
+    found = run("fit", mixed / "visits.csv", "-o", tmp_path / "m.cavity", *AS_READ)
+    assert "left out: id (text with 240 different values in 240 rows); --categorical" in found.stderr
+    assert "text that is no number counts as missing: 'age' (6 cells, such as 'n/a?' in row 1)" in found.stderr
+    assert "'group' is read as a category (text: row 1 has 'x'); --numeric group reads it as numbers" in found.stderr
+    assert found.stdout.splitlines()[:6] == [
+        f"{mixed / 'visits.csv'}: 240 rows, 7 features, 2 labels in 'outcome'",
+        "  2 numbers: age, score",
+        "  4 categories: color (3 levels), is_new (2), ward (4), group (4)",
+        "  1 date: day (time, year, week)",
+        "  53 gaps in 4 columns: score (27), color (15), age (6), day (5)",
+        "192 rows to learn from, 48 held out to score on",
+    ]
+    told = json.loads(run("fit", mixed / "visits.csv", "-o", tmp_path / "m.cavity", "--json", *AS_READ).stdout)
+    facts = {one.pop("name"): one for one in told["columns"]}
+    assert list(facts) == told["features"] == ["age", "color", "day", "is_new", "ward", "score", "group"]
+    assert facts["age"] == {"kind": "number", "gaps": 6}
+    assert facts["color"] == {"kind": "category", "gaps": 15, "levels": 3}
+    assert facts["day"] == {"kind": "date", "gaps": 5, "features": ["time", "year", "week"]}
+    assert told["left_out"] == {"id": "text with 240 different values in 240 rows"}
+    model = cavity.load(tmp_path / "m.cavity")
+    assert [what for name, what in model.groups_ if name == "day"] == ["value", "missing", "year", "week"]
+    assert {column.name: column.kind for column in model.columns_}["ward"] == "category"
+
+
+def test_mostly_numbers_with_many_values_are_left_out_and_explained(mixed, tmp_path):
+    command = ["fit", mixed / "visits.csv", "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
+    told = json.loads(run(*command, "--json").stdout)
+    assert told["left_out"]["age"] == "text: row 1 has 'n/a?'"
+    assert any(note.startswith("'age' is left out (text: row 1 has 'n/a?'); --numeric age") for note in told["notes"])
+    assert "age" not in told["features"]
+    told = json.loads(run(*command, "--json", "--categorical", "age", "--categorical", "id,group").stdout)
+    assert told["left_out"] == {}
+    assert [one["kind"] for one in told["columns"] if one["name"] in ("age", "id", "group")] == ["category"] * 3
+
+
+def test_the_rows_held_out_of_a_mixed_table_are_known_again_in_any_form(mixed, tmp_path):
+    order = np.random.default_rng(0).permutation(240)
+    columns = visits(order) | {"age": [None if age == "n/a?" else age for age in visits(order)["age"]]}
+    columns = {name: [None if cell == "" else cell for cell in column] for name, column in columns.items()}
+    columns["group"] = list(map(str, columns["group"]))
+    columns["is_new"] = [cell == "true" for cell in columns["is_new"]]
+    table = pa.table(columns | {"day": pa.array(columns["day"]).cast(pa.timestamp("s"))})
+    pq.write_table(table, tmp_path / "visits.parquet")
+    write(tmp_path / "turned.csv", visits(order))
+    kept = cavity.load(mixed / "visits.cavity").metrics_
+    for data in (mixed / "visits.csv", tmp_path / "visits.parquet", tmp_path / "turned.csv"):
+        told = json.loads(run("evaluate", mixed / "visits.cavity", data, "--json").stdout)
+        assert (told["which"], told["rows"]) == ("held out", 48)
+        assert told["scores"]["nll"] == pytest.approx(kept["nll"], rel=1e-9)
+    assert kept["error"] < 0.35
+
+
+def test_new_levels_and_gaps_are_predicted_and_counted(mixed, tmp_path):
+    columns = visits(range(1, 7))
+    columns["color"] = ["teal", "red", "", "mauve", "teal", "NA"]
+    columns["ward"] = ["1.0", "02", "9", "", "4", "3"]
+    columns["is_new"] = ["TRUE", "False", "maybe", "true", "false", ""]
+    columns["age"][3:5] = ["?", ""]
+    data = write(tmp_path / "new.csv", columns)
+    told = json.loads(run("predict", mixed / "visits.cavity", data, "-o", tmp_path / "p.csv", "--json").stdout)
+    assert told["unseen"] == {
+        "color": {"cells": 3, "levels": ["teal", "mauve"]},
+        "is_new": {"cells": 1, "levels": ["maybe"]},
+        "ward": {"cells": 1, "levels": ["9"]},
+    }
+    assert told["missing"] == {"age": 2, "color": 2, "is_new": 1, "ward": 1}
+    (note,) = told["notes"]
+    assert note.startswith("new.csv: 5 cells have levels that the model does not know") or str(data) in note
+    assert "'color' (3 cells, such as 'teal', 'mauve')" in note
+    assert "also text that is no number: 'age' (1 cell, such as '?' in row 4)" in note
+    p = [float(row["p_yes"]) for row in read_csv(tmp_path / "p.csv")]
+    assert len(p) == 6
+    clean = {name: [None if cell == "" else cell for cell in column] for name, column in columns.items()}
+    clean |= {
+        "color": [None, "red", *[None] * 4],
+        "ward": [1, 2, None, None, 4, 3],
+        "age": [*columns["age"][:3], None, None, columns["age"][5]],
+    }
+    clean |= {"is_new": [True, False, None, True, False, None], "group": list(map(str, columns["group"]))}
+    X = pa.table(clean | {"day": pa.array(clean["day"]).cast(pa.date32())}).select(told_features(mixed))
+    np.testing.assert_allclose(p, cavity.load(mixed / "visits.cavity").predict_proba(X)[:, 1], rtol=0, atol=1e-12)
+    run("predict", mixed / "visits.cavity", data, "-o", tmp_path / "q.csv", "--drop-missing")
+    assert len(read_csv(tmp_path / "q.csv")) == 2
+
+
+def told_features(mixed):
+    return list(cavity.load(mixed / "visits.cavity").feature_names_in_)
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz"])
+def test_a_mixed_table_comes_from_standard_input_too(form, mixed, tmp_path):
+    text = (mixed / "visits.csv").read_bytes()
+    given = gzip.compress(text) if form == "csv.gz" else text
+    (tmp_path / f"visits.{form}").write_bytes(given)
+    for name in ("-", str(tmp_path / f"visits.{form}")):
+        command = ["fit", name, "-o", tmp_path / "m.cavity", *AS_READ]
+        found = CliRunner().invoke(main, list(map(str, command)), input=given)
+        assert found.exit_code == 0, found.output
+        assert cavity.load(tmp_path / "m.cavity").training_ == cavity.load(mixed / "visits.cavity").training_
+        told = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m.cavity"), name, "--json"], input=given)
+        assert json.loads(told.stdout)["which"] == "held out"
+    found = CliRunner().invoke(main, ["predict", str(mixed / "visits.cavity"), "-", "-o", "-"], input=given)
+    assert len(found.stdout.splitlines()) == 241
+
+
+def test_rows_with_gaps_can_still_be_dropped_from_a_mixed_table(mixed, tmp_path):
+    command = ["fit", mixed / "visits.csv", "-o", tmp_path / "m.cavity", "--drop-missing", "--json", *AS_READ]
+    told = json.loads(run(*command).stdout)
+    assert told["dropped_rows"] == sum(not (i % 40 and i % 17 and i % 50 and i % 9) for i in range(240))
+    assert {one["gaps"] for one in told["columns"]} == {0}
+    assert (
+        json.loads(run("evaluate", tmp_path / "m.cavity", mixed / "visits.csv", "--drop-missing", "--json").stdout)[
+            "which"
+        ]
+        == "held out"
+    )
+
+
+def test_a_large_file_is_scored_in_parts_with_its_text(mixed, tmp_path, little_memory):
+    columns = visits(range(1, 240, 2))
+    columns["color"][0] = "teal"
+    data = write(tmp_path / "new.csv", columns)
+    told = json.loads(run("evaluate", mixed / "visits.cavity", data, "--json").stdout)
+    assert (told["which"], told["rows"]) == ("new", 120)
+    assert any("such as 'teal'" in note for note in told["notes"])
 
 
 # --- large files ---

@@ -73,8 +73,23 @@ def claims_of_abstain(found):
         assert found["total"][name] < len(found["y"]) / 2 < found["total"]["naive Bayes"]
 
 
-def test_there_are_five_examples_and_the_index_has_them_all():
-    assert len(NAMES) == 5
+def claims_of_titanic(found):
+    assert len(found["people"]) == 2201
+    assert (found["people"]["fate"] == "survived").sum() == 711
+    table, y = found["table"], found["y_test"]
+    off = {name: (np.abs(table[name] - table["k"] / table["n"]) * table["n"]).sum() / table["n"].sum()
+           for name in ("Gaussian process", "logistic regression")}  # fmt: skip
+    assert off["Gaussian process"] < off["logistic regression"]
+    frequencies, whole, every, complete = found["scores"].values()
+    assert complete < every < whole < frequencies
+    assert 0.2 < found["is_whole"].mean() < 0.45
+    first, third, missing, unseen = found["survive"]
+    assert third < missing == unseen < first
+    assert len(y) > 1000
+
+
+def test_there_are_six_examples_and_the_index_has_them_all():
+    assert len(NAMES) == 6
     index = (make.GALLERY / "index.md").read_text(encoding="utf-8")
     titles = {name: script(name)[0].text.splitlines()[0].removeprefix("# ") for name in NAMES}
     assert all(f"## [{title}]({name}.md)" in index for name, title in titles.items())

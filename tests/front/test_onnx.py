@@ -150,15 +150,15 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"cavity", "torch", "sklearn", "scipy", "onnx"}:
+        if name.partition(".")[0] in {"cavity", "torch", "sklearn", "scipy", "onnx", "pandas", "pyarrow"}:
             raise ImportError(name + " is blocked")
 
 sys.meta_path.insert(0, Absent())
 import numpy as np
 import onnxruntime
 
-X = np.load(sys.argv[2])
-p, label = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"]).run(None, {"X": X})
+given = dict(np.load(sys.argv[2]))
+p, label = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"]).run(None, given)
 np.save(sys.argv[3], p)
 """
 
@@ -166,9 +166,9 @@ np.save(sys.argv[3], p)
 def test_it_runs_where_this_library_is_not_installed(tmp_path):
     data = load("iris")
     clf = fitted(data.X, data.y)
-    model, rows, found = (tmp_path / name for name in ("model.onnx", "X.npy", "p.npy"))
+    model, rows, found = (tmp_path / name for name in ("model.onnx", "X.npz", "p.npy"))
     clf.to_onnx(model)
-    np.save(rows, data.X)
+    np.savez(rows, X=data.X)
     done = subprocess.run(
         [sys.executable, "-c", SINGLE_PROCESS, model, rows, found], capture_output=True, text=True, cwd=tmp_path
     )
@@ -178,3 +178,56 @@ def test_it_runs_where_this_library_is_not_installed(tmp_path):
         [sys.executable, "-c", SINGLE_PROCESS + "import cavity", model, rows, found], capture_output=True, text=True
     )
     assert "cavity is blocked" in blocked.stderr
+
+
+def mixed_frame(pandas, n_rows, seed):
+    """Numbers with gaps, text, truth values, an ordered category, dates, identifiers and many towns."""
+    rng = np.random.default_rng(seed)
+    frame = pandas.DataFrame(
+        {
+            "size": np.where(rng.random(n_rows) < 0.1, np.nan, rng.standard_normal(n_rows)),
+            "color": rng.choice(["red", "green", "blue", *["new"] * seed], n_rows).astype(object),
+            "flag": rng.random(n_rows) < 0.5,
+            "grade": pandas.Categorical(rng.choice(["a", "b", "c"], n_rows), ["c", "b", "a", "unused"]),
+            "when": pandas.Timestamp("1990-05-01") + pandas.to_timedelta(rng.integers(0, 10**9, n_rows), unit="s"),
+            "id": [f"{seed}-{i}" for i in range(n_rows)],
+            "town": [f"t{k}" for k in rng.integers(0, 90 + 9 * seed, n_rows)],
+        }
+    )
+    for name in ("color", "grade", "when", "town"):
+        frame.loc[rng.random(n_rows) < 0.1, name] = None
+    return frame, np.nan_to_num(frame["size"]) + (frame["color"] == "red") + 0.3 * rng.standard_normal(n_rows) > 0.5
+
+
+def frame_inputs(frame, columns):
+    """The inputs of a frame, as docs/export.md makes them."""
+    given = {}
+    for column in (one for one in columns if "input" in one):
+        values = frame[[column["name"]]]
+        if column["kind"] == "category":
+            values = values.astype(object).where(values.notna(), "").astype(str).to_numpy(str)
+        elif column["kind"] == "date":
+            values = values.apply(lambda dates: (dates - np.datetime64(0, "s")).dt.total_seconds())
+        given[column["input"]] = np.asarray(values)
+    return given
+
+
+@pytest.mark.parametrize("scaling", ["standard", "quantile"])
+def test_a_mixed_table_runs_where_nothing_else_is_installed(tmp_path, scaling):
+    pandas = pytest.importorskip("pandas")
+    frame, y = mixed_frame(pandas, 300, 0)
+    with pytest.warns(match="'id'"):
+        clf = fitted(frame, y, scaling=scaling)
+    model, rows, found = (tmp_path / name for name in ("model.onnx", "X.npz", "p.npy"))
+    columns = session(clf.to_onnx(model)).get_modelmeta().custom_metadata_map["columns"]
+    new, _ = mixed_frame(pandas, 200, 1)
+    given = frame_inputs(new, json.loads(columns))
+    assert list(given) == ["size", "color", "flag", "grade", "when", "town"]
+    np.savez(rows, **given)
+    done = subprocess.run(
+        [sys.executable, "-c", SINGLE_PROCESS, model, rows, found], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    expected = clf.predict_proba(new)
+    np.testing.assert_allclose(np.load(found), expected, rtol=0, atol=TOLERANCE)
+    assert expected.std(0).min() > 0.1

@@ -257,7 +257,7 @@ def hostile(examples: int) -> settings:
     )
 
 
-@hostile(400)
+@hostile(250)
 @given(problems())
 def test_probabilities_or_a_named_error(problem: Problem) -> None:
     check(problem)

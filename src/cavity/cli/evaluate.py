@@ -14,9 +14,23 @@ from numpy.typing import NDArray
 from cavity.cli.holdout import files_digest
 from cavity.cli.options import DATA, DROP_MISSING, JSON, MODEL, TARGET
 from cavity.cli.output import Output, plural, row_progress
-from cavity.cli.rows import LoadedModel, frame, is_large, note_learned, open_table, rows_to_score
+from cavity.cli.rows import (
+    CellCounts,
+    LoadedModel,
+    as_levels,
+    batches,
+    decimal_point,
+    frame,
+    is_large,
+    note_counts,
+    note_learned,
+    open_table,
+    read_rows,
+    rows_to_score,
+)
+from cavity.data.csv import CSVFiles
 from cavity.data.labels import encode, label_text, plain
-from cavity.data.source import Array, labels_of
+from cavity.data.source import Array
 from cavity.runtime.launcher import is_main_process
 
 if TYPE_CHECKING:
@@ -49,16 +63,24 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
         tally, which = score(loaded.model, found.rows.X, found.class_index, loaded.names), found.which
     else:
         output.note(f"{table.name} is large: it is read from disk in parts")
-        source, tally = table.source(target, loaded.columns(table, target).features), Tally(loaded.model.classes_)
-        is_known = files_digest(source) == loaded.metrics.get("holdout", {}).get("digest")
-        which = "learned from" if is_known else "new"
+        features, tally = loaded.columns(table, target).features, Tally(loaded.model.classes_)
+        is_known = files_digest(table.source(target, features)) == loaded.metrics.get("holdout", {}).get("digest")
+        which, first = "learned from" if is_known else "new", 1
         if is_known:
             note_learned(table, output)
+        inputs, counts = loaded.inputs(features), CellCounts(loaded.model.columns_)
+        texts, decimal = list(map(label_text, tally.classes)), decimal_point(table)
         with row_progress("evaluate", table.count_rows(), output.quiet) as done:
-            for block in (block for lane in range(source.lanes) for block in source.blocks(lane)):
-                index = encode(labels_of(block), tally.classes, block.where, as_text=True)
-                tally.add(index, loaded.model.predict_log_proba(frame(block.X, loaded.names)))
+            for part in batches(table, inputs, [target], False, counts):
+                labels = part.kept[target]
+                labels = as_levels(labels, texts, decimal) if isinstance(table, CSVFiles) else labels
+                rows = read_rows(table.name, part.X, target, labels, False, first)
+                where = [f"{table.name}, row {number}" for number in rows.numbers].__getitem__
+                index = encode(rows.y, tally.classes, where, as_text=True)
+                tally.add(index, loaded.model.predict_log_proba(frame(part.X, loaded.names)))
                 done(len(index))
+                first += len(index)
+        note_counts(table, counts, output)
     heading = {"held out": " held out from training", "learned from": " that it was trained on"}.get(which, "")
     output.print(f"{model} on {plural(tally.n_rows, 'row')} of {table.name}{heading}:\n")
     output.print(describe_scores(tally, which) + "\n\n" + class_table(tally))
@@ -131,17 +153,17 @@ class Tally:
 
 def score(
     model: Any,
-    X: Array,
+    X: Any,
     index: NDArray[np.int64],
     names: Sequence[str] | None,
     done: Callable[[int], None] = lambda count: None,
 ) -> Tally:
-    """Score a model on rows in memory; `done` is called with the number of rows after each part."""
+    """Score a model on an Arrow table; `done` is called with the number of rows after each part."""
     tally = Tally(model.classes_)
     for start in range(0, len(X), ROWS):
-        part = slice(start, start + ROWS)
-        tally.add(index[part], model.predict_log_proba(frame(X[part], names)))
-        done(len(index[part]))
+        part = index[start : start + ROWS]
+        tally.add(part, model.predict_log_proba(frame(X.slice(start, ROWS), names)))
+        done(len(part))
     return tally
 
 

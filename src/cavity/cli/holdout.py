@@ -14,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import label_text
-from cavity.data.source import Array, Source
+from cavity.data.source import Source
 
 Mask = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
 
 
-def row_keys(X: Array, y: NDArray[Any]) -> Keys:
-    """Hash each row with its label to a number."""
-    X = np.ascontiguousarray(X + 0.0)  # no negative zeros
+def row_keys(cells: NDArray[Any], y: NDArray[Any]) -> Keys:
+    """Hash each row of cells, (N, D), with its label to a number."""
+    cells = np.ascontiguousarray(cells + 0.0 if cells.dtype.kind == "f" else cells)  # no negative zeros
     distinct, index = np.unique(y, return_inverse=True)
     starts = [hashlib.blake2b(label_text(label).encode(), digest_size=8) for label in distinct]
 
-    def key(start: Any, row: Array) -> int:
+    def key(start: Any, row: NDArray[Any]) -> int:
         found = start.copy()
         found.update(row.data)
         return int.from_bytes(found.digest(), "little")
 
-    found = (key(starts[k], row) for k, row in zip(index.ravel(), X, strict=True))
-    return np.fromiter(found, dtype=np.uint64, count=len(X))
+    found = (key(starts[k], row) for k, row in zip(index.ravel(), cells, strict=True))
+    return np.fromiter(found, dtype=np.uint64, count=len(cells))
 
 
 def digest(keys: Keys) -> str:
@@ -63,12 +63,12 @@ def hold_out(keys: Keys, y: NDArray[Any], fraction: float, seed: int) -> Mask:
     return held
 
 
-def recognize(X: Array, y: NDArray[Any], metrics: dict[str, Any]) -> Mask | None:
+def recognize(cells: NDArray[Any], y: NDArray[Any], metrics: dict[str, Any]) -> Mask | None:
     """Return which rows were held out, if these are the rows of the fit by the model's metrics; None if not."""
     kept = metrics.get("holdout")
     if not isinstance(kept, dict) or kept.get("digest") is None:
         return None
-    keys = row_keys(X, y)
+    keys = row_keys(cells, y)
     if digest(keys) != kept["digest"]:
         return None
     return hold_out(keys, y, float(kept["share"]), int(kept["seed"]))

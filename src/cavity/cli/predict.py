@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, JSON, MODEL, QUIET, split_names
 from cavity.cli.output import Output, check_writable, plural, row_progress
-from cavity.cli.rows import LoadedModel, TableBatch, batches, frame, note_dropped, open_table
+from cavity.cli.rows import CellCounts, LoadedModel, TableBatch, batches, frame, note_counts, note_dropped, open_table
 from cavity.data.tables import TableFiles, arrow, column_type
 
 STDOUT = "-"
@@ -47,7 +47,8 @@ def predict(
 ) -> None:
     """Predict the rows of DATA (CSV or Parquet) with MODEL: the label and the probability of each class.
 
-    Columns are found by their names, in any order; extra columns are ignored.
+    Columns are found by their names, in any order; extra columns are ignored. Cells may be missing, and levels of
+    categories may be new: a note counts them.
 
     \b
     Examples:
@@ -66,6 +67,7 @@ def predict(
     loaded, table = LoadedModel(model), open_table(data)
     is_labeled = loaded.names is None and loaded.target in table.schema().names
     features = loaded.columns(table, loaded.target if is_labeled else None).features
+    counts = CellCounts(loaded.model.columns_)
 
     from cavity.data.predictions import LABEL, prediction_table, probability_names, write_tables
     from cavity.runtime.distributed import current_workers
@@ -75,10 +77,11 @@ def predict(
     def tables() -> Iterator[Any]:
         nonlocal dropped
         nothing = dict.fromkeys(kept, arrow().array([], arrow().string()))
-        parts = batches(table, features, kept, drop_missing)
-        first = next(parts, TableBatch(np.empty((0, len(features))), nothing, 0))  # no rows have columns all the same
+        parts = batches(table, loaded.inputs(features), kept, drop_missing, counts)
+        first = next(parts, TableBatch((), nothing, 0))  # no rows have columns all the same
         for part in chain([first], parts):
-            n, rows = len(part.X), frame(part.X, loaded.names)
+            n = len(part.X)
+            rows = frame(part.X, loaded.names) if n else None
             log_p = fitted.predict_log_proba(rows) if n else np.empty((0, len(classes)))
             spread = () if not uncertainty else fitted.uncertainty(rows) if n else np.empty((3, 0))
             yield prediction_table(classes, log_p, part.kept, dict(zip(UNCERTAINTIES, spread, strict=False)))
@@ -101,9 +104,12 @@ def predict(
         with row_progress("predict", table.count_rows(), output.quiet) as done:
             count = write_tables(out, tables())
         note_dropped(dropped, output)
+        note_counts(table, counts, output)
     if out != STDOUT:
         output.print(f"{out}: predictions for {plural(count, 'row')}")
-    output.result(model=model, data=table.name, out=out, rows=count, seconds=time.perf_counter() - began)
+    output.result(
+        model=model, data=table.name, out=out, rows=count, **counts.facts(), seconds=time.perf_counter() - began
+    )
 
 
 def _check_out(out: str, table: TableFiles) -> None:

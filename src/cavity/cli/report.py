@@ -59,12 +59,12 @@ def report(
     learned, classes, training = found.learned, loaded.model.classes_, None
     if train is not None:  # the rows of that file, without those held out from training
         learned = loaded.read(open_table([train]), target, drop_missing)
-        held = recognize(learned.X, learned.y, loaded.metrics)
+        held = recognize(learned.cells(), learned.y, loaded.metrics)
         learned = learned if held is None else learned.take(~held)
     if learned is not None:
         numbers = learned.numbers
         index = encode(learned.y, classes, lambda i: f"training rows, row {numbers[i]}", as_text=True)
-        training = learned.X, classes[index]
+        training = frame(learned.X, loaded.names), classes[index]
     output.status(f"Examining {plural(len(found.class_index), 'row')}")
 
     from cavity.report import Report, examine

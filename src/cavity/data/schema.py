@@ -8,8 +8,9 @@ a level that the schema does not know. Only the encoding (`cavity.fitting.encodi
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -31,6 +32,8 @@ IDENTIFIER_LEVELS, IDENTIFIER_SHARE = 20, 0.7  # more levels, and more per cell,
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # in a second; dividing by them is exact for whole seconds
 DAY = 86_400.0
 MAX_NAME = 60  # characters of a cell in a message
+
+NUMERIC = int | float | Decimal | np.number
 
 CategoricalFeatures = Any  # "from_dtype", None, a mask, places or names
 
@@ -121,11 +124,10 @@ class Schema:
 
     def decode(self, cells: Array) -> NDArray[Any]:
         """Return the cells as the table has them: levels as text, dates as `datetime`, None where a cell is missing."""
-        found = np.array(cells, dtype=object)
+        found = np.array(cells, dtype=object).reshape(-1, len(self.columns))
         for j, column in enumerate(self.columns):
-            one = cells[..., j].ravel().tolist()
-            found[..., j].flat = [None if x != x else _value(column, x) for x in one]
-        return found
+            found[:, j] = [None if x != x else _value(column, x) for x in cells[..., j].ravel().tolist()]
+        return found.reshape(cells.shape)
 
 
 def _value(column: Column, x: float) -> Any:
@@ -144,16 +146,28 @@ def _value(column: Column, x: float) -> Any:
 # --- Finding the columns ---
 
 
-def needs_schema(table: Any, categorical: CategoricalFeatures) -> bool:
-    """Whether a table holds, or is said to hold, anything but numbers."""
+def needs_schema(table: Any, categorical: CategoricalFeatures = "from_dtype") -> bool:
+    """Whether a table may hold, or is said to hold, anything but numbers; False for what is no table."""
+    if hasattr(table, "tocsr") or len(getattr(table, "shape", (0, 0))) != 2:
+        return False
     if categorical is not None and not _is_from_dtype(categorical):
         return True
-    if hasattr(table, "tocsr"):
+    if hasattr(table, "detach"):
         return False
-    if not _has_columns(table):
-        kind = np.asarray(table).dtype.kind if hasattr(table, "shape") else _list_kind(table)
-        return kind in "OUSMm"
-    return any(_kind_of(values) != NUMBER for _, values in table_columns(table, "X"))
+    if hasattr(table, "iloc"):
+        return any(not isinstance(dtype, np.dtype) or dtype.kind not in "iuf" for dtype in table.dtypes)
+    if hasattr(table, "to_arrow") or hasattr(table, "schema"):
+        return any(not _is_plain(values) for _, values in table_columns(table, "X"))
+    try:
+        found = np.asarray(table)
+    except ValueError:  # rows of different lengths
+        return False
+    return found.ndim == 2 and found.dtype.kind in "OUSMm"
+
+
+def number_schema(names: Iterable[Any]) -> Schema:
+    """Return the schema of a table of numbers."""
+    return Schema(tuple(map(Column, names)))
 
 
 def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", name: str = "X") -> Schema:
@@ -167,11 +181,11 @@ def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", nam
     """
     columns = table_columns(table, name)
     schema, named = column_kinds(columns, categorical, name)
-    found = [replace(column, levels=()) if column.kind == CATEGORY else column for column in schema.columns]
-    for j, ((label, values), column) in enumerate(zip(columns, found, strict=True)):
+    found = list(schema.columns)
+    for j, ((label, values), column) in enumerate(zip(columns, schema.columns, strict=True)):
         if column.kind == CATEGORY:
             counts = count_levels(values, f"{name}: column {label!r}")
-            found[j] = with_levels(column, counts, sum(counts.values()), label in named or j in named)
+            found[j] = with_levels(column, counts, sum(counts.values()), j in named)
         elif _null_count(values) == len(values) and len(values):
             found[j] = replace(column, kind=LEFT_OUT, reason="every value is missing")
     return Schema(tuple(found))
@@ -219,15 +233,28 @@ def column_kinds(
 
 
 def with_levels(column: Column, counts: Counter[str], n_cells: int, is_named: bool = False) -> Column:
-    """Return the column with its levels; left out where they identify the rows, unless the user named the column."""
+    """Return the column with its levels.
+
+    Where the levels are nearly as many as the cells, they are numbers written as text, or they identify the rows: such
+    a column is left out, unless the user named it.
+    """
     levels = tuple(sorted(counts))
     if not levels:
         return replace(column, kind=LEFT_OUT, reason="every value is missing")
     if has_too_many_levels(counts):
         return too_many_levels(column)
     if not is_named and len(levels) > max(IDENTIFIER_LEVELS, IDENTIFIER_SHARE * n_cells):
+        if all(map(_is_number, levels)):
+            return replace(column, kind=NUMBER)
         return replace(column, kind=LEFT_OUT, reason=f"text with {len(levels):,} different values in {n_cells:,} rows")
     return replace(column, levels=levels)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def has_too_many_levels(counts: Counter[str]) -> bool:
@@ -238,7 +265,7 @@ def has_too_many_levels(counts: Counter[str]) -> bool:
 def too_many_levels(column: Column) -> Column:
     """Return the column as one that is left out because of its levels."""
     reason = f"text with more than {MAX_LEVELS:,} different values, or {MAX_LEVEL_TEXT:,} characters in them"
-    return replace(column, kind=LEFT_OUT, levels=(), reason=reason)
+    return replace(column, kind=LEFT_OUT, levels=None, reason=reason)
 
 
 def chosen_places(categorical: CategoricalFeatures, names: Sequence[Any]) -> set[int] | None:
@@ -312,20 +339,11 @@ def column_names(table: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def _has_columns(table: Any) -> bool:
-    return hasattr(table, "columns") or hasattr(table, "schema")
-
-
-def _list_kind(table: Any) -> str:
-    try:
-        return np.asarray(table).dtype.kind
-    except ValueError:  # rows of different lengths
-        return "V"
-
-
 def object_array(table: Any, name: str) -> NDArray[Any]:
     """Return a list of rows as an array of objects."""
-    rows = [list(row) for row in table]
+    rows = [row if isinstance(row, str) or not np.iterable(row) else list(row) for row in table]
+    if not all(isinstance(row, list) for row in rows):
+        raise ValueError(f"{name} must have two dimensions, got the shape ({len(rows)},)")
     if len({len(row) for row in rows}) > 1:
         raise ValueError(f"{name} must have rows of one length")
     found = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
@@ -340,7 +358,10 @@ def _from_pandas(series: Any) -> Any:
         series = series.dt.to_timestamp()
     elif kind == "category":
         codes, texts = series.cat.codes.to_numpy(), [_text(level) for level in series.cat.categories.tolist()]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(texts, pa.string()))
+        try:
+            return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(texts, pa.string()))
+        except UnicodeEncodeError:  # lone surrogates
+            return Cells([None if k < 0 else texts[k] for k in codes.tolist()])
     elif kind.startswith("interval"):
         series = series.astype(str).where(series.notna())
     if series.dtype == object:
@@ -352,18 +373,31 @@ def _from_pandas(series: Any) -> Any:
 
 
 def _to_arrow(values: NDArray[Any]) -> Any:
-    pa = import_module("pyarrow")
-    if values.dtype.kind in "US":
-        return pa.array([str(value) for value in values.tolist()], pa.string())
-    if values.dtype.kind == "c":
+    pa, kind = import_module("pyarrow"), values.dtype.kind
+    if kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    if kind in "US":
+        return pa.array(values.tolist(), pa.string())
+    if kind == "c":
         raise ValueError("Complex data not supported")
-    if values.dtype != object:
+    if kind == "f" and values.dtype.itemsize > 8:
+        values = values.astype(np.float64)
+    if kind in "Mm" and np.datetime_data(values.dtype)[0] not in UNITS:  # days, hours, …
+        values = values.astype(f"{kind}8[s]")
+    if kind != "O":
         return pa.array(np.ascontiguousarray(values), from_pandas=True)
     cells = [None if is_missing(cell) else cell for cell in values.tolist()]
+    families = {_family(type_) for type_ in {type(cell) for cell in cells if cell is not None}}
     try:
-        return _chunk(pa.array(cells, from_pandas=True))
+        return Cells(cells) if len(families) > 1 else _chunk(pa.array(cells, from_pandas=True))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
         return Cells(cells)
+
+
+def _family(type_: type) -> Any:
+    """Return what a type of cells is: Arrow would read the number among dates as a date."""
+    families = (str, bool | np.bool_, datetime | np.datetime64, date, timedelta | np.timedelta64, NUMERIC)
+    return next((family for family in families if issubclass(type_, family)), type_)
 
 
 def _chunk(values: Any) -> Any:
@@ -376,13 +410,16 @@ def is_missing(cell: Any) -> bool:
         return bool(np.isnat(cell))
     if isinstance(cell, Decimal):
         return cell.is_nan()
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+    return (
+        cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and bool(cell != cell))
+    )
 
 
 def _kind_of(values: Any) -> str:
     """Return the kind of a column by its type."""
     if isinstance(values, Cells):
-        return CATEGORY if any(isinstance(cell, str) for cell in values.values) else NUMBER
+        known = [cell for cell in values.values if cell is not None]
+        return CATEGORY if _is_text(values) else DATE if all(isinstance(cell, date) for cell in known) else NUMBER
     types = import_module("pyarrow").types
     kind = values.type
     if types.is_dictionary(kind) or types.is_boolean(kind) or _is_text(values):
@@ -390,6 +427,12 @@ def _kind_of(values: Any) -> str:
     if types.is_timestamp(kind) or types.is_date(kind):
         return DATE
     return TIME if types.is_time(kind) else NUMBER
+
+
+def _is_plain(values: Any) -> bool:
+    """Whether a column is of a type of numbers."""
+    types = import_module("pyarrow").types
+    return not isinstance(values, Cells) and (types.is_integer(values.type) or types.is_floating(values.type))
 
 
 def _is_text(values: Any) -> bool:
@@ -420,7 +463,7 @@ def _encoded(values: Any, where: str) -> tuple[list[str], NDArray[np.int64]]:
     pa = import_module("pyarrow")
     if isinstance(values, Cells):
         for i, cell in enumerate(values.values):
-            if not (cell is None or isinstance(cell, str | bool | int | float | Decimal | date | time | np.generic)):
+            if not (cell is None or isinstance(cell, str | NUMERIC | date | time | np.generic)):
                 raise TypeError(
                     f"{where} must hold text or numbers, got {type(cell).__name__} in row {i}. Convert it or leave it "
                     "out (float() argument must be a string or a real number)"
@@ -435,8 +478,7 @@ def _encoded(values: Any, where: str) -> tuple[list[str], NDArray[np.int64]]:
     texts = [None if is_missing(cell) else _text(cell) for cell in encoded.dictionary.to_pylist()]
     places = {}
     index = [-1 if text is None else places.setdefault(text, len(places)) for text in texts]  # 3 and 3.0 are one level
-    indices = encoded.indices
-    codes = indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     return list(places), np.array([*index, -1], dtype=np.int64)[codes]
 
 
@@ -459,6 +501,8 @@ def _level_indices(values: Any, places: dict[str, int], where: str) -> tuple[Arr
 def _numbers(values: Any, kind: str, where: str, first: int) -> Array:
     """Return the cells of a column of numbers, dates or times; NaN where they are missing."""
     pa = import_module("pyarrow")
+    if _null_count(values) == len(values):  # their type says nothing
+        return np.full(len(values), np.nan)
     if isinstance(values, Cells):
         found = np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.values)])
     else:
@@ -476,8 +520,6 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         values, type_ = values.dictionary_decode(), type_.value_type
     if kind in (DATE, TIME):
         is_right = types.is_timestamp(type_) or types.is_date(type_) if kind == DATE else types.is_time(type_)
-        if types.is_null(type_):
-            return np.full(len(values), np.nan)
         if not is_right and kind == DATE and _is_text(values):
             try:
                 values = values.cast(pa.timestamp("us"))
@@ -497,8 +539,6 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         return _floats(values.view(pa.int64()), pa) / UNITS[type_.unit]
     if _is_text(values):
         return np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.to_pylist())])
-    if types.is_null(type_):
-        return np.full(len(values), np.nan)
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):
         what = "dates or times" if types.is_temporal(type_) else str(type_)
         raise TypeError(
@@ -519,14 +559,14 @@ def _cell_number(cell: Any, kind: str, where: str, row: int) -> float:
     if kind == DATE and isinstance(cell, date):
         moment = cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if kind == NUMBER and isinstance(cell, str | int | float | Decimal | np.generic):
+    if kind == NUMBER and isinstance(cell, str | NUMERIC | np.bool_):
         try:
             return float(cell)
         except (ValueError, OverflowError):
             pass
     shown = repr(cell) if len(repr(cell)) <= MAX_NAME else repr(cell)[: MAX_NAME - 1] + "…"
     kinds = {NUMBER: "numbers", DATE: "dates", TIME: "times"}
-    error = ValueError if isinstance(cell, str) else TypeError
+    error = ValueError if isinstance(cell, str | NUMERIC) else TypeError
     raise error(
         f"{where} must hold {kinds[kind]}, got {shown} in row {row}. Correct the value, leave it empty, or name the "
         "column in categorical_features (float() argument must be a string or a real number)"

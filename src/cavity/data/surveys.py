@@ -203,7 +203,7 @@ def find_levels(
             kept[j] = too_many_levels(kept[j])
             continue
         whole = sum(parts, Counter[str]())
-        kept[j] = with_levels(replace(kept[j], levels=()), whole, whole.total(), j in (named or ()))
+        kept[j] = with_levels(kept[j], whole, whole.total(), j in (named or ()))
         if kept[j].kind == CATEGORY and len(whole) > most:
             frequent = sorted(whole, key=lambda level: (-whole[level], level))[:most]
             kept[j] = replace(kept[j], levels=tuple(sorted(frequent)))

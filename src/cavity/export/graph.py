@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 OPSET = 15  # from 2021; nothing newer is needed
+DOMAINS = {"ai.onnx.ml": 2}  # of operators beyond the default domain, with the versions of that time
 IR_VERSION = 8
 
 
@@ -30,14 +31,18 @@ def tensor_info(name: str, dtype: str, *shape: str | int) -> Any:
 
 
 class Graph:
-    """A graph under construction. Equal constants, and equal nodes of the graph or of a loop, are added once."""
+    """A graph under construction. Equal constants, and equal nodes of the graph or of a loop, are added once.
 
-    def __init__(self) -> None:
+    Names in `taken`, those of inputs and outputs, are not used for other values.
+    """
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
         self._onnx = import_onnx()
         self._nodes: list[Any] = []
         self._outputs: dict[tuple[str, ...], str] = {}  # of nodes
         self._constants: dict[tuple[Any, ...], Any] = {}
-        self._new_names = (f"v{i}" for i in count(1))
+        self._domains: set[str] = set()
+        self._new_names = (name for name in (f"v{i}" for i in count(1)) if name not in taken)
 
     def constant(self, value: ArrayLike) -> Value:
         """Add a constant, floats as float64 and integers as int64."""
@@ -50,7 +55,11 @@ class Graph:
         return Value(self, self._constants[key].name)
 
     def op(self, kind: str, *inputs: Value | ArrayLike, **attributes: Any) -> Value:
-        """Add a node with one output. Numbers and arrays among its inputs become constants."""
+        """Add a node with one output. Numbers and arrays among its inputs become constants.
+
+        Attributes include the `domain` of an operator that is not in the default one.
+        """
+        self._domains |= {attributes["domain"]} if "domain" in attributes else set()
         names = [x.name if isinstance(x, Value) else self.constant(x).name for x in inputs]
         key = kind, *names, repr(attributes)
         if key not in self._outputs:
@@ -84,7 +93,9 @@ class Graph:
         """Return an `onnx.ModelProto` with these inputs and outputs (see `tensor_info`)."""
         helper = self._onnx.helper
         graph = helper.make_graph(self._nodes, "cavity", inputs, outputs, list(self._constants.values()))
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        versions = {"": OPSET} | {domain: DOMAINS[domain] for domain in sorted(self._domains)}
+        opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
 def _method(kind: str) -> Callable[..., Value]:
@@ -114,7 +125,7 @@ class Value:
     __matmul__, __rmatmul__ = _method("MatMul"), _reflected("MatMul")
     __lt__, __le__ = _method("Less"), _method("LessOrEqual")
     maximum, minimum, clip = _method("Max"), _method("Min"), _method("Clip")
-    exp, log, sqrt, abs, is_nan = map(_method, ("Exp", "Log", "Sqrt", "Abs", "IsNaN"))
+    exp, log, sqrt, abs, sin, is_nan = map(_method, ("Exp", "Log", "Sqrt", "Abs", "Sin", "IsNaN"))
     where = _method("Where")  # condition.where(x, y)
     max, min, sum_of_squares = map(_reduction, ("ReduceMax", "ReduceMin", "ReduceSumSquare"))
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cavity.data.schema import CATEGORY, DATE, NUMBER, TIME, Schema
 from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
-from cavity.fitting.encoding import Quantile, Scaler, Standard, Unscaled
+from cavity.fitting.encoding import Encoding, Quantile, Scaler, Standard, TableEncoding, Unscaled
 from cavity.gp.gaussian import Posterior
-from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Params, Product, Sum
+from cavity.kernels import RBF, Constant, Grouped, Kernel, Linear, Matern12, Matern32, Matern52, Params, Product, Sum
 from cavity.numerics.limits import LARGEST_INPUT, rounding
 from cavity.version import __version__
 
@@ -30,51 +32,66 @@ Array = NDArray[np.float64]
 BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points (or nodes) of a block of rows: they fit into a cache
 TYPICAL_NODES = 40
 DTYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
+PROBABILITIES, LABEL = "probabilities", "label"
+UNITS = {
+    DATE: "seconds since 1970-01-01T00:00:00 (UTC where the column has a time zone)",
+    TIME: "seconds since midnight",
+}
 MAX_FILE_SIZE = 2**31  # bytes, the limit of protobuf
 EXPORTED: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, Linear, Constant)  # and Sum and Product
 
 
 def to_onnx(
     posterior: Posterior,
-    scaler: Scaler,
+    encoding: Encoding,
     classes: ArrayLike,
     feature_names: Sequence[str] | None = None,
     dtype: str = "float64",
+    schema: Schema | None = None,
 ) -> ModelProto:
     """Convert a fitted model to an ONNX model of standard operators, which runs without cavity.
 
-    The input `X` is (N, D), with any N. The outputs are `probabilities`, (N, C), and `label`, (N,). Labels that are
+    A table of numbers has one input, `X`, (N, D), with any N. Other tables have an input for each column that the model
+    uses, (N, 1), with the name of the column: strings for a category, seconds since 1970 for a date, seconds since
+    midnight for a time. NaN is a missing number, date or time. A text that is not a level is none of the known, as a
+    missing level is: use "" for it. The outputs are `probabilities`, (N, C), and `label`, (N,). Labels that are
     integers or strings are returned as they are, others as indices into the classes, which the metadata list. The model
-    processes rows in blocks, so that memory does not grow with N. A row with NaN or infinity gets NaN probabilities.
+    processes rows in blocks, so that memory does not grow with N. A row with infinity gets NaN probabilities.
 
-    `dtype` is that of X and of the probabilities, "float64" or "float32"; the computation is always float64. Custom
-    kernels and scalers raise TypeError.
+    `dtype` is that of numbers and probabilities, "float64" or "float32". Dates, times and the computation are always
+    float64. Custom kernels and scalers raise TypeError.
     """
-    labels, n_classes, n_features = np.asarray(classes), posterior.prior.n_classes, posterior.prior.Z.shape[-1]
+    labels, n_classes = np.asarray(classes), posterior.prior.n_classes
+    n_columns = encoding.n_columns if isinstance(encoding, TableEncoding) else posterior.prior.Z.shape[-1]
     if labels.shape != (n_classes,):
         raise ValueError(f"classes must have shape ({n_classes},), got {labels.shape}")
-    if feature_names is not None and len(feature_names) != n_features:
-        raise ValueError(f"feature_names must have {n_features} names, got {len(feature_names)}")
+    if feature_names is not None and len(feature_names) != n_columns:
+        raise ValueError(f"feature_names must have {n_columns} names, got {len(feature_names)}")
     if dtype not in DTYPES:
         raise ValueError(f'dtype must be "float64" or "float32", got {dtype!r}')
-    graph = Graph()
-    X = Value(graph, "X")
-    p = _probabilities(posterior, scaler, X if dtype == "float64" else X.cast("DOUBLE"))
-    graph.output(p if dtype == "float64" else p.cast("FLOAT"), "probabilities")
+    mixed = None if schema is None or schema.is_numeric else schema
+    inputs = [_Input("X", DTYPES[dtype], range(n_columns))]
+    if mixed is not None and isinstance(encoding, TableEncoding):
+        inputs = _column_inputs(mixed, encoding, dtype)
+    graph = Graph([PROBABILITIES, LABEL, *(one.name for one in inputs)])
+    p = _probabilities(graph, posterior, encoding, inputs)
+    graph.output(p if dtype == "float64" else p.cast("FLOAT"), PROBABILITIES)
     output_labels, label_type = np.arange(n_classes), "INT64"
     if labels.dtype.kind in "iu" and labels.max() <= np.iinfo(np.int64).max:
         output_labels = labels.astype(np.int64)
     elif all(isinstance(label, str) for label in labels.tolist()):
         output_labels, label_type = np.array(labels.tolist(), dtype=object), "STRING"
-    graph.output(graph.constant(output_labels).take(p.argmax(1)), "label")
-    outputs = [tensor_info("probabilities", DTYPES[dtype], "N", n_classes), tensor_info("label", label_type, "N")]
-    model = graph.model([tensor_info("X", DTYPES[dtype], "N", n_features)], outputs)
+    graph.output(graph.constant(output_labels).take(p.argmax(1)), LABEL)
+    outputs = [tensor_info(PROBABILITIES, DTYPES[dtype], "N", n_classes), tensor_info(LABEL, label_type, "N")]
+    model = graph.model([tensor_info(one.name, one.type, "N", len(one.columns)) for one in inputs], outputs)
     model.producer_name, model.producer_version = "cavity", __version__
     model.doc_string = "Class probabilities of a Gaussian process classifier with inducing points"
     is_value = labels.dtype.kind not in "fb" and labels.tolist() == output_labels.tolist()
     metadata = {"classes": json.dumps(labels.tolist(), default=str), "label": "value" if is_value else "index"}
     if feature_names is not None:
         metadata["feature_names"] = json.dumps([str(name) for name in feature_names])
+    if mixed is not None:
+        metadata["columns"] = json.dumps(_describe_columns(mixed, inputs))
     import_onnx().helper.set_model_props(model, metadata)
     if (size := model.ByteSize()) >= MAX_FILE_SIZE:
         raise ValueError(
@@ -91,19 +108,74 @@ def write_onnx(model: ModelProto, path: str | PathLike[str]) -> None:
         temporary.write_bytes(model.SerializeToString())
 
 
-def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
+@dataclass(frozen=True)
+class _Input:
+    """An input of the graph, (N, number of columns): its ONNX type, and the levels of a category."""
+
+    name: str
+    type: str
+    columns: Sequence[int]
+    levels: Sequence[str] | None = None
+
+    def take(self, graph: Graph, rows: Value) -> Value:
+        """The cells of some rows: a level is its index, and none of the known the index after the last."""
+        x = Value(graph, self.name).take(rows)
+        if self.levels is None:
+            return x if self.type == "DOUBLE" else x.cast("DOUBLE")
+        places = {level: k for k, level in enumerate(self.levels) if _is_unicode(level)}
+        # A runtime converts the number 3.0 to this text, and a schema to "3".
+        places = {f"{level}.0": k for level, k in places.items() if level.lstrip("-").isdecimal()} | places
+        attributes = {"keys_strings": list(places), "values_int64s": list(places.values())}
+        found = graph.op("LabelEncoder", x, domain="ai.onnx.ml", default_int64=len(self.levels), **attributes)
+        return found.cast("DOUBLE")
+
+
+def _column_inputs(schema: Schema, encoding: TableEncoding, dtype: str) -> list[_Input]:
+    """Return an input for each column that the encoding uses, with a printable name of its own."""
+    inputs, taken, types = list[_Input](), {PROBABILITIES, LABEL}, {CATEGORY: "STRING", NUMBER: DTYPES[dtype]}
+    for j in sorted({*encoding.numeric, *(part.column for part in encoding.categories)}):
+        column = schema.columns[j]
+        text = column.name if isinstance(column.name, str) and column.name else f"x{j}"
+        name = "".join(letter if letter.isprintable() else "_" for letter in text)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        inputs.append(_Input(name, types.get(column.kind, "DOUBLE"), [j], column.levels))
+    return inputs
+
+
+def _describe_columns(schema: Schema, inputs: Sequence[_Input]) -> list[dict[str, Any]]:
+    """Return the name, kind and input of each column, for the metadata; without an input where it is not used."""
+    names = {one.columns[0]: one.name for one in inputs}
+    return [
+        {"name": str(column.name), "kind": column.kind}
+        | ({"input": names[j]} if j in names else {})
+        | ({"unit": UNITS[column.kind]} if column.kind in UNITS else {})
+        for j, column in enumerate(schema.columns)
+    ]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates, which no ONNX string can have."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _probabilities(graph: Graph, posterior: Posterior, encoding: Encoding, inputs: Sequence[_Input]) -> Value:
     """Probabilities, (N, C). All blocks have the same size; the last one repeats its last row."""
-    graph, n_rows, max_rows = X.graph, X.size(0), _block_rows(posterior)
+    # The longest input has N rows: a shorter one raises an error.
+    n_rows, max_rows = reduce(Value.maximum, [Value(graph, one.name).size(0) for one in inputs]), _block_rows(posterior)
     blocks = (n_rows + (max_rows - 1)) / max_rows
     size = (n_rows + blocks - 1) / blocks.maximum(1)
     prior, q, epsilon = posterior.prior, posterior.whitened, posterior.epsilon
     each = _array(epsilon)[:, None] if isinstance(epsilon, Tensor) else epsilon / prior.n_classes  # part of a class
     others = 1.0 - float(epsilon.sum() if isinstance(epsilon, Tensor) else epsilon)
+    places = {j: k for k, j in enumerate(j for one in inputs for j in one.columns)}
 
     def block(i: Value) -> Value:  # follows `Posterior.marginals`
-        rows = X.take((graph.arange(size) + i * size).minimum(n_rows - 1))
-        scaled = scale(scaler, rows.is_nan().where(0.0, rows))
-        cross, diag = covariance(prior.kernel, prior.params, _array(prior.Z), scaled)
+        rows = (graph.arange(size) + i * size).minimum(n_rows - 1)
+        columns = [one.take(graph, rows) for one in inputs]
+        cells = columns[0] if len(columns) == 1 else graph.op("Concat", *columns, axis=1)
+        cross, diag = covariance(prior.kernel, prior.params, _array(prior.Z), features(encoding, cells, places))
         W = _array(prior.L_inverse) @ cross
         kappa = diag + _array(prior.noise)[:, None]
         s = (kappa - W.sum_of_squares(1)).maximum(kappa * rounding(prior.dtype))
@@ -111,7 +183,7 @@ def _probabilities(posterior: Posterior, scaler: Scaler, X: Value) -> Value:
         mean, var = mean.reshape(prior.n_classes, -1), s + (_array(q.R_inverse) @ W).sum_of_squares(1)
         p = largest_probabilities(mean, var, prior.n_classes)
         p = p * others + each if others < 1.0 else p
-        return (p + (rows * 0.0).sum(1)).T  # NaN where a row is not finite
+        return (p + (cells.is_nan().where(0.0, cells) * 0.0).sum(1)).T  # NaN where a cell is infinite
 
     return graph.loop(blocks, block).reshape(-1, prior.n_classes).slice(0, n_rows, 0)
 
@@ -125,8 +197,38 @@ def _array(tensor: Tensor) -> Array:
     return tensor.detach().cpu().numpy().astype(np.float64)
 
 
+def features(encoding: Encoding, cells: Value, places: Mapping[int, int]) -> Value:
+    """The features of cells, (N, F), given the places of the table's columns among those of the cells."""
+    if not isinstance(encoding, TableEncoding):
+        return scale(encoding, cells)
+    graph, gaps, blocks = cells.graph, encoding.gaps, list[Value]()
+
+    def take(columns: Iterable[int]) -> Value:
+        return cells.take(np.array([places[j] for j in columns]), axis=1)
+
+    if encoding.scaler is not None:
+        blocks.append(scale(encoding.scaler, take(encoding.numeric)))
+    if gaps:
+        center, factor = (np.array([gap[k] for gap in gaps]) for k in (1, 2))
+        blocks.append((take(gap.column for gap in gaps).is_nan().cast("DOUBLE") - center) * factor)
+    for part in encoding.categories:
+        index = take([part.column]).cast("INT64").reshape(-1)
+        blocks.append(graph.constant(part.table).take(index))
+    if twice := [cycle for cycle in encoding.cycles for _ in range(2)]:  # cosine and sine
+        period = np.array([cycle.period for cycle in twice])
+        remainder = graph.op("Mod", take(cycle.column for cycle in twice), period, fmod=1)
+        angle = remainder * (2.0 * np.pi / period) + np.resize([0.5 * np.pi, 0.0], len(twice))
+        blocks.append(angle.is_nan().where(0.0, angle.sin()))
+    return graph.op("Concat", *blocks, axis=1).take(encoding.order, axis=1)
+
+
 def scale(scaler: Scaler, X: Value) -> Value:
-    """The rows in the units of the kernel, (N, D), clipped to ±`LARGEST_INPUT`."""
+    """The rows in the units of the kernel, (N, D), clipped to ±`LARGEST_INPUT`; a gap becomes the center."""
+    is_gap = X.is_nan()
+    if type(scaler) is Unscaled:
+        filled = is_gap.where(0.0 if scaler.mean is None else scaler.mean, X)
+        return filled.clip(-LARGEST_INPUT, LARGEST_INPUT)
+    X = is_gap.where(0.0, X)
     if type(scaler) is Standard:
         scaled = (X * 0.5 - 0.5 * scaler.mean) / (0.5 * scaler.sd)  # halves: the difference cannot overflow
     elif type(scaler) is Quantile:  # interpolate between the knots, and extrapolate with the slope of `Standard`
@@ -143,11 +245,9 @@ def scale(scaler: Scaler, X: Value) -> Value:
         tables = (_table(knots, 0.0), np.where(widths > 0.0, widths, 1.0), _table(scaler.levels, 0.0), rises)
         knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
         scaled = level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
-    elif type(scaler) is Unscaled:
-        scaled = X
     else:
         raise TypeError(f"scaler must be Standard, Quantile or Unscaled to be exported, got {scaler!r}")
-    return scaled.clip(-LARGEST_INPUT, LARGEST_INPUT)
+    return is_gap.where(0.0, scaled.clip(-LARGEST_INPUT, LARGEST_INPUT))
 
 
 def _table(rows: Sequence[Array], fill: float) -> Array:
@@ -162,6 +262,8 @@ def covariance(kernel: Kernel, params: Params, Z: Array, X: Value) -> tuple[Valu
     Raises TypeError for other kernels, subclasses too: they may compute anything.
     """
     kind = type(kernel)
+    if isinstance(kernel, Grouped):
+        return covariance(kernel.kernel, kernel.expand(params), Z, X)
     if kind in (Sum, Product):
         parts = [covariance(part, own, Z, X) for part, own in kernel._split(params)]  # type: ignore[attr-defined]
         combine = Value.__add__ if kind is Sum else Value.__mul__

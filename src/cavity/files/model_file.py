@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from cavity.data.schema import CATEGORY, KINDS, NUMBER, Column, Schema
+from cavity.data.schema import CATEGORY, DATE, KINDS, LEFT_OUT, MAX_LEVELS, NUMBER, TIME, Column, Schema
 from cavity.files import tensor_file
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
 from cavity.files.tensor_file import Tensors
@@ -41,13 +42,16 @@ from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import KERNEL, Prior
 from cavity.gp.residual import Residual
 from cavity.kernels import Grouped, Kernel, Product, Sum
-from cavity.numerics.limits import LARGEST_PARAMETER
+from cavity.numerics.limits import LARGEST_INPUT, LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
 FORMAT = 3  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 RESIDUAL, LEVELS = "residual.", "levels."  # precede the names of their tensors
+TEXT, LENGTHS = "columns.text", "columns.lengths"  # of the levels of all categories, in UTF-8
+OF_FORMAT_3 = {"columns", "parts"}
+MAX_UNUSED = 2**26  # numbers of inducing points in the units of X, where columns have no features
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
 LARGEST_LOG, LARGEST_FACTOR, LARGEST_MEAN, LARGEST_VARIANCE, LARGEST_SHARPNESS = 350.0, 1e50, 1e75, 1e100, 1e6
@@ -177,15 +181,16 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         arrays |= {"knots": np.concatenate(scaler.knots), "levels": np.concatenate(scaler.levels)}
         arrays |= {"counts": np.array([len(knots) for knots in scaler.knots], dtype=np.int64)}
     arrays = {f"scaler.{name}": array for name, array in arrays.items()}
-    if isinstance(encoding, TableEncoding):
+    if isinstance(encoding, TableEncoding) and encoding.categories and model.schema is not None:
         arrays |= {f"{LEVELS}{part.column}": part.table for part in encoding.categories}
+        texts = [level.encode("utf-8", "surrogatepass") for one in model.schema.columns for level in one.levels or ()]
+        arrays |= {TEXT: np.array(bytearray(b"".join(texts))), LENGTHS: np.array([len(text) for text in texts])}
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return record, tensors
 
 
 def _pack_column(column: Column) -> dict[str, Any]:
-    levels = None if column.levels is None else list(column.levels)
-    return {"kind": column.kind, "levels": levels, "reason": column.reason}
+    return {"kind": column.kind, "levels": len(column.levels or ()), "reason": column.reason}
 
 
 def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:
@@ -193,7 +198,6 @@ def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:
         "numeric": list(encoding.numeric),
         "gaps": [list(gap) for gap in encoding.gaps],
         "cycles": [[cycle.column, cycle.name] for cycle in encoding.cycles],
-        "categories": [part.column for part in encoding.categories],
     }
 
 
@@ -211,32 +215,22 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_column(v: Any) -> bool:
-    if not (isinstance(v, dict) and set(v) == {"kind", "levels", "reason"}):
+    if not (isinstance(v, dict) and set(v) == {"kind", "levels", "reason"} and v["kind"] in KINDS):
         return False
-    levels = v["levels"]
-    is_sorted = (
-        isinstance(levels, list) and all(isinstance(one, str) for one in levels) and levels == sorted(set(levels))
-    )
-    return v["kind"] in KINDS and isinstance(v["reason"], str) and (is_sorted if v["kind"] == CATEGORY else True)
+    least, most = (1, MAX_LEVELS) if v["kind"] == CATEGORY else (0, 0)
+    is_reason = isinstance(v["reason"], str) and (v["kind"] == LEFT_OUT or not v["reason"])
+    return type(v["levels"]) is int and least <= v["levels"] <= most and is_reason
 
 
 def _is_parts(v: Any) -> bool:
-    def is_place(k: Any) -> bool:
-        return type(k) is int and k >= 0
-
-    def is_gap(gap: Any) -> bool:
-        is_list = isinstance(gap, list) and len(gap) == 3 and is_place(gap[0])
-        return is_list and all(type(x) is float and 0.0 < x < LARGEST_FACTOR for x in gap[1:]) and gap[1] < 1.0
-
-    def is_cycle(cycle: Any) -> bool:
-        return isinstance(cycle, list) and len(cycle) == 2 and is_place(cycle[0]) and cycle[1] in CYCLES
-
-    if not (isinstance(v, dict) and set(v) == {"numeric", "gaps", "cycles", "categories"}):
+    kinds = {"numeric": (int,), "gaps": (int, float, float), "cycles": (int, str)}
+    if not (isinstance(v, dict) and set(v) == set(kinds) and all(isinstance(part, list) for part in v.values())):
         return False
-    if not all(isinstance(part, list) for part in v.values()):
+    items = {name: [item if isinstance(item, list) else [item] for item in part] for name, part in v.items()}
+    if any(tuple(map(type, item)) != kinds[name] for name, part in items.items() for item in part):
         return False
-    tests = {"numeric": is_place, "gaps": is_gap, "cycles": is_cycle, "categories": is_place}
-    return all(test(item) for name, test in tests.items() for item in v[name])
+    are_gaps = all(0.0 < center < 1.0 and 0.0 < scale <= LARGEST_INPUT for _, center, scale in v["gaps"])
+    return are_gaps and all(name in CYCLES for _, name in v["cycles"])
 
 
 # What each field of a record must be.
@@ -263,10 +257,10 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     """Check a record, and the dtypes and shapes of its tensors. Return the record with decoded values."""
-    if record["format"] < 3:
-        record = {"columns": None, "parts": None} | record
-    if set(record) != set(_RULES):
-        raise ValueError(f"its record lacks or adds {', '.join(sorted(set(record) ^ set(_RULES)))[:100]}")
+    wrong = set(record) ^ (set(_RULES) - (OF_FORMAT_3 if record["format"] < 3 else set()))
+    if wrong:
+        raise ValueError(f"its record lacks or adds {', '.join(sorted(wrong))[:100]}")
+    record = dict.fromkeys(OF_FORMAT_3) | record
     for name, is_valid in _RULES.items():
         if not is_valid(record[name]):
             raise ValueError(f"its record has an invalid {name}")
@@ -278,20 +272,11 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     names, sizes = record["feature_names"], {"C": len(classes), "D": record["n_features"]}
     if names is not None and len(names) != sizes["D"]:
         raise ValueError(f"it has {len(names)} feature_names for {sizes['D']} features")
-    found["schema"], parts = _unpack_schema(record), record["parts"]
+    parts, categories = record["parts"], _check_columns(record)
     if parts is None:
         sizes |= dict.fromkeys("FGS", sizes["D"])  # features, length-scales, and columns that are scaled
     else:
-        used = [*parts["numeric"], *parts["categories"]]
-        others = [item[0] for name in ("gaps", "cycles") for item in parts[name]]
-        if len(set(used)) < len(used) or not set(others) <= set(parts["numeric"]) or max([-1, *used]) >= sizes["D"]:
-            raise ValueError("its parts have columns that do not exist or are used twice")
-        if not used:
-            raise ValueError("its parts have no column")
-        kinds = {j: NUMBER if found["schema"] is None else found["schema"].columns[j].kind for j in used}
-        if any((kinds[j] == CATEGORY) != (j in parts["categories"]) for j in used):
-            raise ValueError("its parts do not fit its columns")
-        sizes |= {"S": len(parts["numeric"]), "G": sum(map(len, parts.values()))}
+        sizes |= {"S": len(parts["numeric"]), "G": sum(map(len, parts.values())) + len(categories)}
     axes: dict[str, Sequence[str]] = {"R_inverse": "CMM", "m": "CM", "Z": "PMF", "log_noise": "K"}
     axes |= _parameter_axes(kernel, KERNEL)
     if record["format"] >= 2:
@@ -301,25 +286,56 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     axes |= {"scaler.mean": "S", "scaler.sd": "S"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.mean": "S"} if record["scaler"] == "unscaled" and "scaler.mean" in tensors else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] == "quantile" else {}
-    for j in [] if parts is None else parts["categories"]:
+    for j in categories:
         axes[f"{LEVELS}{j}"] = (f"rows {j}", f"width {j}")
-        sizes[f"rows {j}"] = len(found["schema"].columns[j].levels) + 1
+        sizes[f"rows {j}"] = record["columns"][j]["levels"] + 1
+    if categories:
+        axes |= {TEXT: ("bytes",), LENGTHS: ("levels",)}
+        sizes["levels"] = sum(record["columns"][j]["levels"] for j in categories)
+    dtypes = {"scaler.counts": torch.int64, LENGTHS: torch.int64, TEXT: torch.uint8}
     for name, letters in axes.items():
-        x, dtype = tensors.get(name), torch.int64 if name == "scaler.counts" else torch.float64
+        x, dtype, least = tensors.get(name), dtypes.get(name, torch.float64), int(name != TEXT)
         shape = None if x is None or x.dtype != dtype or x.ndim != len(letters) else x.shape
-        if shape is None or any(n < 1 or sizes.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
+        if shape is None or any(n < least or sizes.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
             wanted = ", ".join(str(sizes.get(letter, letter)) for letter in letters)
             got = "nothing" if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
             raise ValueError(f"{name} must be {dtype} of shape ({wanted}), got {got}")
     if parts is not None:
-        widths = [sizes[f"width {j}"] for j in parts["categories"]]
+        widths = [sizes[f"width {j}"] for j in categories]
         if sizes["F"] != sizes["S"] + len(parts["gaps"]) + 2 * len(parts["cycles"]) + sum(widths):
             raise ValueError(f"it has {sizes['F']} features, which are not those of its parts")
+        if sizes["D"] > sizes["F"] and sizes["C"] * sizes["M"] * sizes["D"] > MAX_UNUSED:
+            raise ValueError(f"it has {sizes['D']} columns, too many for its {sizes['F']} features")
     if not {sizes["K"], sizes["P"]} <= {1, sizes["C"]}:
         raise ValueError(f"it has {sizes['K']} kernels and {sizes['P']} sets of points for {sizes['C']} classes")
     if unknown := set(arrays) - set(axes):
         raise ValueError(f"it has unknown tensors: {', '.join(sorted(unknown))[:100]}")
+    found["schema"] = _unpack_schema(record, tensors)
     return found
+
+
+def _check_columns(record: dict[str, Any]) -> list[int]:
+    """Check that columns and parts fit each other, and return the places of the categories."""
+    columns, parts, n_columns = record["columns"], record["parts"], record["n_features"]
+    if columns is not None and len(columns) != n_columns:
+        raise ValueError(f"it has {len(columns)} columns for {n_columns} features")
+    kinds = [] if columns is None else [column["kind"] for column in columns]
+    if parts is None:
+        if set(kinds) - {NUMBER}:
+            raise ValueError("its columns must be numbers, because it has no parts")
+        return []
+    numeric, gaps = parts["numeric"], [gap[0] for gap in parts["gaps"]]
+    cycles = [column for column, _ in parts["cycles"]]
+    for places in (numeric, gaps):
+        if not all(0 <= j < n_columns for j in places) or any(a >= b for a, b in pairwise(places)):
+            raise ValueError(f"its parts must name columns below {n_columns} in their order")
+    if not {*gaps, *cycles} <= set(numeric) or len({tuple(cycle) for cycle in parts["cycles"]}) < len(cycles):
+        raise ValueError("its gaps and cycles must be those of its numbers, each once")
+    if any(kinds[j] in (CATEGORY, LEFT_OUT) for j in numeric if kinds):
+        raise ValueError("its parts do not fit its columns")
+    if any(not kinds or kinds[j] not in (DATE, TIME) for j in cycles):
+        raise ValueError("its cycles must be those of dates or times")
+    return [j for j, kind in enumerate(kinds) if kind == CATEGORY]
 
 
 def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, Sequence[str]]:
@@ -334,9 +350,11 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     """Return the model of a record and its tensors. Raises ValueError if no fit can have made them."""
     found = _decode(record, tensors)
     bounds = {"Z": LARGEST_PARAMETER, "R_inverse": LARGEST_FACTOR, "m": LARGEST_MEAN, "log_noise": LARGEST_LOG}
+    bounds |= {"scaler.mean": LARGEST_INPUT} if found["scaler"] == "unscaled" else {}
     for name, x in tensors.items():
         if x.is_floating_point() and x.numel():
             bound = LARGEST_LOG if name.startswith(KERNEL) else bounds.get(name, torch.finfo(x.dtype).max)
+            bound = LARGEST_INPUT if name.startswith(LEVELS) else bound
             low, high = (float(end) for end in torch.aminmax(x))
             if not (-bound <= low and high <= bound):
                 raise ValueError(f"{name} has NaN, infinity or a number beyond {bound:g}")
@@ -364,17 +382,25 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 
 
-def _unpack_schema(record: dict[str, Any]) -> Schema | None:
-    columns, names, n_features = record["columns"], record["feature_names"], record["n_features"]
+def _unpack_schema(record: dict[str, Any], tensors: Tensors) -> Schema | None:
+    columns, names = record["columns"], record["feature_names"]
     if columns is None:
         return None
-    if len(columns) != n_features:
-        raise ValueError(f"it has {len(columns)} columns for {n_features} features")
-    labels = range(n_features) if names is None else names
-    found = []
-    for label, column in zip(labels, columns, strict=True):
-        levels = tuple(column["levels"]) if column["kind"] == CATEGORY else None
-        found.append(Column(label, column["kind"], levels, column["reason"]))
+    text, levels, start = b"", list[str](), 0
+    if TEXT in tensors:
+        text, lengths = tensors[TEXT].numpy().tobytes(), tensors[LENGTHS].tolist()
+        if min(lengths) < 0 or sum(lengths) != len(text):
+            raise ValueError(f"{LENGTHS} must sum to the length of {TEXT}")
+        for length in lengths:
+            levels.append(text[start : start + length].decode("utf-8", "surrogatepass"))
+            start += length
+    found, start = list[Column](), 0
+    for label, column in zip(range(len(columns)) if names is None else names, columns, strict=True):
+        own = tuple(levels[start : start + column["levels"]]) if column["kind"] == CATEGORY else None
+        if own and any(a >= b for a, b in pairwise(own)):
+            raise ValueError("the levels of a category must be sorted and distinct")
+        start += column["levels"]
+        found.append(Column(label, column["kind"], own, column["reason"]))
     return Schema(tuple(found))
 
 
@@ -383,12 +409,13 @@ def _unpack_encoding(record: dict[str, Any], tensors: Tensors) -> Encoding:
     if parts is None:
         return _unpack_scaler(record["scaler"], tensors)
     scaler = _unpack_scaler(record["scaler"], tensors) if parts["numeric"] else None
+    categories = [j for j, column in enumerate(record["columns"] or ()) if column["kind"] == CATEGORY]
     return TableEncoding(
         record["n_features"],
         tuple(parts["numeric"]),
         scaler,
         tuple(Gap(*gap) for gap in parts["gaps"]),
-        tuple(Levels(j, tensors[f"{LEVELS}{j}"].numpy()) for j in parts["categories"]),
+        tuple(Levels(j, tensors[f"{LEVELS}{j}"].numpy()) for j in categories),
         tuple(Cycle(j, name, CYCLES[name]) for j, name in parts["cycles"]),
     )
 

@@ -7,6 +7,7 @@ create anything else. Other objects, such as a custom kernel, stay as they are.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from datetime import datetime, time
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,10 @@ def to_plain(value: Any) -> Any:
         return _plain_tensor(value.detach())
     if isinstance(value, torch.dtype):
         return {TAG: "dtype", "name": str(value).removeprefix("torch.")}
+    if type(value) in (datetime, time):
+        return {TAG: type(value).__name__, "text": value.isoformat()}
+    if isinstance(value, np.ndarray) and value.dtype == object:  # its cells can be dates
+        return {TAG: "objects", "shape": value.shape, "cells": to_plain(value.ravel().tolist())}
     if TYPES.get(type(value).__name__) is type(value):
         if is_dataclass(value):  # without cached properties
             state = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -70,6 +75,14 @@ def from_plain(value: Any) -> Any:
             return _restore_tensor(**state)
         case "dtype" if state["name"] in DTYPES:
             return DTYPES[state["name"]]
+        case "datetime":
+            return datetime.fromisoformat(state["text"])
+        case "time":
+            return time.fromisoformat(state["text"])
+        case "objects":
+            array = np.empty(len(state["cells"]), dtype=object)
+            array[:] = state["cells"]
+            return array.reshape(state["shape"])
         case str() as name if name in TYPES:
             if issubclass(TYPES[name], tuple):
                 return TYPES[name](**state)

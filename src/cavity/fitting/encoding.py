@@ -7,6 +7,7 @@ was. Statistics are weighted: a row of weight w counts as w copies of it. They a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 Array = NDArray[np.float64]
 
 KNOTS = 512  # of a quantile map, at most
+SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
 
 # How these were chosen: experiments/tables.
@@ -106,17 +108,27 @@ class Unscaled:
 
 
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
-    """Fit the map that `scaling` names (None, "standard" or "quantile") to the training rows."""
+    """Fit the map that `scaling` names to the training rows.
+
+    None, "standard", "quantile", or "skewed": quantiles for skewed columns, and "standard" for the others.
+    """
     standard = _fit_standard(X, weight)
     if scaling is None:
         return Unscaled(standard.mean)
     if scaling == "standard":
         return standard
     knots, levels = [], []
-    for x in X.T:
+    for j, x in enumerate(X.T):
         known = ~np.isnan(x)
+        if not known.any():
+            x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
-        count = np.bincount(index, weights=weight[known])
+        count = np.bincount(index, weights=weight[known]).astype(np.float64)
+        if scaling == "skewed" and not _is_skewed(values, count):
+            ends = values[[0, -1]] if len(values) > 1 else values
+            knots.append(ends)
+            levels.append((0.5 * ends - 0.5 * standard.mean[j]) / (0.5 * standard.sd[j]))  # a straight line
+            continue
         mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
         keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
         knots.append(values[keep])
@@ -124,8 +136,19 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     return Quantile(standard, tuple(knots), tuple(levels))
 
 
+def _is_skewed(values: Array, count: Array) -> bool:
+    """Whether quantiles suit a column better than its mean and sd, given its distinct values and their weights."""
+    share = count / count.sum()
+    size = np.abs(values).max()
+    deviation = values / size - (share * values / size).sum() if size > 0 else values
+    variance = float((share * deviation**2).sum())
+    if variance <= 0.0 or share.max() > TIES:
+        return variance > 0.0
+    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance * math.sqrt(variance)
+
+
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
-    """Return the map that `scaling` names (None or "standard"), given mean, sd and largest absolute value."""
+    """Return the map that `scaling` names (None or another), given mean, sd and largest absolute value."""
     if scaling is None:
         return Unscaled(mean)
     limits = np.finfo(float)
@@ -138,6 +161,8 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
     if (gaps := np.isnan(X)).any():
         found = [_fit_standard(x[~gap, None], weight[~gap]) for x, gap in zip(X.T, gaps.T, strict=True)]
         return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
+    if not len(X):  # a column without values
+        return Standard(np.zeros(X.shape[1]), np.ones(X.shape[1]))
     limits, share = np.finfo(float), (weight / weight.sum())[:, None]
     with np.errstate(over="ignore"):
         size = np.abs(X).max(0)
@@ -165,7 +190,7 @@ class Gap(NamedTuple):
     scale: float
 
     def transform(self, cells: Array) -> Array:
-        return ((np.isnan(cells[:, self.column]) - self.center) * self.scale)[:, None]
+        return (np.isnan(cells[:, [self.column]]).astype(np.float64) - self.center) * self.scale
 
 
 class Cycle(NamedTuple):
@@ -177,7 +202,7 @@ class Cycle(NamedTuple):
 
     def transform(self, cells: Array) -> Array:
         angle = 2.0 * np.pi / self.period * np.fmod(cells[:, self.column], self.period)
-        return np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+        return np.asarray(np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1)))
 
 
 @dataclass(frozen=True)
@@ -262,8 +287,8 @@ class TableEncoding:
     def inverse(self, X: Array) -> Array:
         """Return the cells, (…, D), of features, (…, F): for categories, the nearest level."""
         cells = np.zeros((*X.shape[:-1], self.n_columns))
-        places = np.empty(len(self._order), dtype=np.int64)
-        places[self._order] = np.arange(len(self._order))
+        places = np.empty(len(self.order), dtype=np.int64)
+        places[self.order] = np.arange(len(self.order))
         X = X[..., places]
         if self.scaler is not None:
             cells[..., list(self.numeric)] = self.scaler.inverse(X[..., : len(self.numeric)])
@@ -281,7 +306,7 @@ class TableEncoding:
     def _joined(self, X: Array, categories: list[Array]) -> Array:
         numbers = [] if self.scaler is None else [self.scaler.transform(X[:, list(self.numeric)])]
         blocks = [*numbers, *(part.transform(X) for part in self.gaps), *categories]
-        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self._order]
+        return np.concatenate([*blocks, *(part.transform(X) for part in self.cycles)], axis=1)[:, self.order]
 
     @cached_property
     def _ordered(self) -> list[tuple[Group, range]]:
@@ -297,7 +322,8 @@ class TableEncoding:
         return sorted(zip(parts, features, strict=True), key=lambda pair: pair[0].column)
 
     @cached_property
-    def _order(self) -> NDArray[np.int64]:
+    def order(self) -> NDArray[np.int64]:
+        """The place of each feature where the parts follow each other: numbers, gaps, categories, cycles."""
         return np.array([k for _, features in self._ordered for k in features], dtype=np.int64)
 
 
@@ -331,7 +357,8 @@ def fit_encoding(
 
     Args:
         schema: what the columns hold; None where all hold numbers.
-        scaling: of numbers: None, "standard" or "quantile".
+        scaling: of numbers: None, "standard", "quantile", or "default": "standard" where all columns are numbers
+            without gaps, "skewed" elsewhere.
         X: the cells of the training rows, or of a sample of them, (N, D).
         y: their labels 0 … C−1.
         weight: their weights.
@@ -344,9 +371,10 @@ def fit_encoding(
     missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing.sum(1)
     total = float(weight.sum()) if known is None else float(known.rows.sum())
     if all(kind == NUMBER for kind in columns) and not missing.any():
-        return fit_scaler(scaling, X, weight) if scaler is None else scaler
-    present = ~np.isnan(X).all(0)
-    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME) and present[j])
+        return fit_scaler("standard" if scaling == "default" else scaling, X, weight) if scaler is None else scaler
+    if scaling == "default":
+        scaling, scaler = "skewed", None
+    numeric = tuple(j for j, kind in enumerate(columns) if kind in (NUMBER, DATE, TIME))
     if numeric and scaler is None:
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
     elif numeric:
@@ -379,7 +407,7 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
     """Return the cycles that dates cover at least once, at more than one place of the cycle."""
     cells = cells[~np.isnan(cells)]
     found = []
-    for name, period in CYCLES.items():
+    for name, period in CYCLES.items() if len(cells) else ():
         phase = np.exp(2j * np.pi * np.fmod(cells, period) / period)
         is_covered = np.ptp(cells) >= 0.99 * period or (name == "day" and np.abs(cells).max() < DAY)
         if is_covered and np.abs(phase.mean()) < SAME_PHASE:
@@ -390,14 +418,19 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
 def _fit_levels(column: int, counts: Array, total: float) -> Levels:
     """Encode a category by indicators of its levels, or by their class frequencies where they are many.
 
+    Class frequencies need rows in the other folds. Without them, the most frequent levels have indicators.
+
     Args:
         column: its place.
         counts: weight of the rows by fold, level and class, (FOLDS, K, C).
         total: weight of all rows, those with gaps too.
     """
-    rows = counts.sum((0, 2))
-    place = np.cumsum(np.ones(len(rows), dtype=np.int64)) - 1
+    rows, by_level = counts.sum((0, 2)), counts.sum(2)
     is_rare = rows < RARE_ROWS
+    hidden = float((by_level * (by_level == rows) * ~is_rare).sum())  # rows whose level has none in the other folds
+    if hidden > 0.5 * float(rows[~is_rare].sum()):  # equal rows share a fold, and these are much the same
+        is_rare[np.argsort(-rows, kind="stable")[MOST_INDICATORS - 1 :]] = True
+    place = np.arange(len(rows))
     if is_rare.sum() > 1:  # rare levels share the last indicator
         place = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1)
     width = int(place.max()) + 1
@@ -406,16 +439,16 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         table = np.zeros((len(rows) + 1, width))
         table[np.arange(len(rows)), place] = 1.0 / np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
         return Levels(column, table)
-    classes = counts.sum((0, 1)) + 1.0
-    prior = PRIOR_ROWS * classes / classes.sum()
 
     def ratios(counts: Array) -> Array:
         """log p(class | level) / p(class), shrunk towards 0; 0 in the last row."""
+        classes = counts.sum(0) + 1.0
+        prior = PRIOR_ROWS * classes / classes.sum()
         shrunk = np.vstack([counts + prior, prior])
-        return np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS)
+        return np.asarray(np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS))
 
     by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
-    weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
+    weight = by_level[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
     center = (weight * by_fold[:, :-1]).sum((0, 1))
     spread = np.sqrt((weight * (by_fold[:, :-1] - center) ** 2).sum())
     scale = 1.0 / max(float(spread), np.sqrt(LEAST_VARIANCE))

@@ -462,7 +462,8 @@ class Fit:
 
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(encoding, with_residual)) if is_main else (None, None)
-        hyper_prior, workers, stop = HyperPrior(model, dict(s.log_priors)), self.options.workers, self.options.stop
+        priors = s.log_priors(isinstance(encoding, TableEncoding))
+        hyper_prior, workers, stop = HyperPrior(model, dict(priors)), self.options.workers, self.options.stop
         checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
         if self.report is not None:
             self.report.begin("trial" if self.is_trial else name.partition("-")[0])
@@ -616,7 +617,8 @@ class OnlineFit:
         weight = float(class_weight.sum())
         self._residual = residual
         self.encoding, self.method, self._n_classes = encoding, plan.method, len(class_weight)
-        hyper_prior = HyperPrior(model, dict(plan.settings.log_priors))
+        priors = plan.settings.log_priors(isinstance(encoding, TableEncoding))
+        hyper_prior = HyperPrior(model, dict(priors))
         self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
 
     @classmethod
@@ -629,7 +631,7 @@ class OnlineFit:
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
         plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
-        about = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
+        about: tuple[Any, ...] = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
         fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))
         encoding = fit._fit_encoding("standard" if settings.scaling == "auto" else settings.scaling, rows)
         model = fit.initialize(rows, encoding)

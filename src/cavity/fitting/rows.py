@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
 
 from cavity.data.labels import encode as encode
-from cavity.data.schema import CategoricalFeatures, Schema, find_schema, is_missing, needs_schema
-from cavity.data.source import check_dates, describe_cells
+from cavity.data.schema import (
+    LEFT_OUT,
+    CategoricalFeatures,
+    Column,
+    Schema,
+    describe_left_out,
+    find_schema,
+    is_missing,
+    needs_schema,
+    number_schema,
+)
+from cavity.data.source import describe_cells
 
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
@@ -81,12 +92,15 @@ def validate_training(
         schema: of the last fit, where no new one starts.
     """
     estimator = copy(estimator)  # scikit-learn stores the number and names of the features in it
-    if is_refit:
-        schema = find_schema(X, categorical_features) if needs_schema(X, categorical_features) else None
+    if is_refit and needs_schema(X, categorical_features):
+        schema = find_schema(X, categorical_features)
     cells = read_cells(estimator, X, schema, is_refit)
+    schema = None if schema is None or schema.is_numeric else schema
     with explained_errors(cells, y), allow_overflow():
         X, y = check_X_y(cells, y, dtype=np.float64, order="C", ensure_all_finite="allow-nan", estimator=estimator)
         check_classification_targets(y)
+    if is_refit:
+        schema, X = _without_empty(schema, X, getattr(estimator, "feature_names_in_", None))
     with allow_overflow():
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         weight = weight * class_weights(class_weight, y)
@@ -104,6 +118,23 @@ def validate_training(
     return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None), schema)
 
 
+def _without_empty(schema: Schema | None, X: Array, names: NDArray[Any] | None) -> tuple[Schema | None, Array]:
+    """Leave out columns without any value; raise ValueError if no column is left."""
+    empty = np.asarray(np.isnan(X).all(0))
+    if schema is None and empty.any():
+        schema = Schema(tuple(map(Column, range(X.shape[1]) if names is None else names)))
+    if schema is None:
+        return None, X
+    columns = [
+        replace(column, kind=LEFT_OUT, reason="every value is missing") if is_empty else column
+        for column, is_empty in zip(schema.columns, empty, strict=True)
+    ]
+    schema = Schema(tuple(columns))
+    if all(column.kind == LEFT_OUT for column in columns):
+        raise ValueError(f"X must have a column to learn from, and all are left out: {describe_left_out(schema)}")
+    return schema, np.where(empty, 0.0, X)
+
+
 def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit: bool = False) -> Array:
     """Return the cells of a table, checked as scikit-learn does.
 
@@ -114,9 +145,10 @@ def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit
         is_refit: whether a new fit starts.
     """
     with explained_errors(X if schema is None else None), allow_overflow():
-        if schema is not None:
+        if schema is not None or needs_schema(X):
             validate_data(estimator, X, reset=is_refit, skip_check_array=True)
-            X = schema.read(X)
+            names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
+            X = (number_schema(names) if schema is None else schema).read(X)
             return np.asarray(check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=estimator))
         X = validate_data(estimator, X, dtype=np.float64, order="C", reset=is_refit, ensure_all_finite="allow-nan")
     return np.where(np.isnan(X), np.nan, X) if np.isnan(X).any() else X  # one NaN: rows are compared by their bits
@@ -125,7 +157,6 @@ def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit
 @contextmanager
 def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
     """Explain an error of scikit-learn's validation by the column, row and value that caused it, with a remedy."""
-    check_dates(X, "X")
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -29,6 +29,7 @@ PRIORS: Mapping[str, LogPrior] = {
     "variance": (None, 2.0),
     "noise": (None, 2.0),
 }
+TABLE_RELEVANCE = 1.0  # of tables with categories, dates or gaps, which often have many irrelevant columns
 POOLED = ("relevance", "spread")
 FULL_BATCH_ROWS = 2000
 FOLDS = 3  # of cross-fitting, for calibration
@@ -122,12 +123,13 @@ class Settings:
         """Whether q converges before every step of the hyper-parameters."""
         return self.updates == "outer" or self.method == "gfitc"
 
-    @property
-    def log_priors(self) -> Mapping[str, LogPrior]:
-        """The priors on hyper-parameters as a mapping."""
+    def log_priors(self, is_table: bool = False) -> Mapping[str, LogPrior]:
+        """Return the priors on hyper-parameters as a mapping; `is_table`: with categories, dates or gaps."""
         if self.priors is None:
             return {}
-        return PRIORS if isinstance(self.priors, str) else self.priors
+        if not isinstance(self.priors, str):
+            return self.priors
+        return {**PRIORS, "relevance": TABLE_RELEVANCE} if is_table else PRIORS
 
 
 class InitialValues(NamedTuple):
@@ -344,7 +346,7 @@ _RULES: dict[str, Rule] = {
         "'default', None, or a dict that maps 'lengthscale', 'variance', 'noise' to (median, sd of the log) and "
         "'relevance', 'spread' to an sd",
     ),
-    "scaling": _one_of(None, "standard", "quantile", "auto"),
+    "scaling": _one_of("default", None, "standard", "quantile", "auto"),
     "calibrate": (
         lambda v: isinstance(v, bool) or _is_auto(v) or (_is_int(v) and v >= 2),
         "'auto', True, False or a number of folds, at least 2",

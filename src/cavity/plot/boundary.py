@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cavity.data.labels import label_text
+from cavity.data.schema import CATEGORY, LEFT_OUT, NUMBER, Column, find_schema, is_missing, needs_schema
 from cavity.metrics import Array, one_hot
 from cavity.plot.style import axes_for, nth_style, probabilities
+from cavity.report.columns import value_text
 from cavity.report.features import feature_names
 from cavity.report.palette import INK
 
-Fixed = str | Mapping[Any, float] | ArrayLike
+Fixed = str | Mapping[Any, Any] | ArrayLike
 
 SHADES = ("confidence", "total", "aleatoric", "epistemic")
 COARSE = 50  # points along each axis for an uncertainty, which is slow to compute
 DARKEST = 1.6  # times the largest value would be black: lines and rows must stay visible
+SHOWN_LEVELS = 10  # in a message
 PALEST, FULL = 0.06, 0.55  # share of color that a class keeps at chance level, and at full confidence
 
 
@@ -96,11 +100,13 @@ class BoundaryDisplay:
 
         Args:
             clf: the classifier.
-            X: rows to show, an array or a data frame; the plane extends a little beyond them.
+            X: rows to show, an array, a data frame or an Arrow table; the plane extends a little beyond them. Rows with
+                a gap in one of the two features are not shown.
             y: their labels; None shows them in gray.
-            features: the two features to draw, by index or name; required if there are more.
-            fixed: the values of the other features: "median" or "mean" of X, one value for each feature, or a dict
-                from feature to value (the rest at the median).
+            features: the two features to draw, by index or name; required if there are more. They must hold numbers.
+            fixed: the values of the other features: "median" or "mean" of X (for a category its most frequent level,
+                for a date the median), one value for each feature, or a dict from feature to value or level (the rest
+                at the median). None is a gap.
             shade: "confidence", or for a `GPClassifier` "total", "aleatoric" or "epistemic" uncertainty.
             resolution: points along each axis; at most 50 for an uncertainty, which takes much longer.
             margin: how far the plane extends beyond the rows, as a share of their range.
@@ -128,8 +134,8 @@ class BoundaryDisplay:
             entropy = shade, values.reshape(size, size)
         inducing = getattr(clf, "inducing_points_", None)
         if inducing is not None:  # of all classes, each point once
-            points = np.asarray(inducing).reshape(-1, np.shape(inducing)[-1])
-            inducing = np.unique(points[:, plane.columns], axis=0)
+            points = np.asarray(inducing).reshape(-1, np.shape(inducing)[-1])[:, plane.columns].astype(np.float64)
+            inducing = np.unique(points[~np.isnan(points).any(1)], axis=0)
         display = cls(plane, proba, classes, entropy=entropy, rows=(plane.shown, labels), inducing=inducing)
         return display.plot(ax, **kw)
 
@@ -206,12 +212,12 @@ def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, r
     """Make a grid over two features that extends a little beyond the rows; arguments as for `BoundaryDisplay`."""
     if resolution < 2:
         raise ValueError(f"`resolution` must be at least 2, got resolution={resolution}.")
-    rows = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64)
+    table = _Table.of(clf, X)
+    rows, names = table.cells, table.names
     if rows.ndim != 2 or not len(rows) or rows.shape[1] < 2:
         raise ValueError(f"`X` must have shape (N, D) with rows and at least two features, got {rows.shape}.")
-    if not np.isfinite(rows).all():
-        raise ValueError("`X` must be finite, got missing or infinite values.")
-    names = feature_names(clf, rows.shape[1], getattr(X, "columns", None))
+    if np.isinf(rows).any():
+        raise ValueError("`X` must be finite, got infinite values.")
     if features is None and len(names) > 2:
         raise ValueError(f"`features` must name two of the {len(names)} features of X, for example "
                          f"features=({names[0]!r}, {names[1]!r}); the others are fixed.")  # fmt: skip
@@ -219,17 +225,110 @@ def make_plane(clf: Any, X: Any, features: Iterable[Any] | None, fixed: Fixed, r
     if len(columns) != 2 or columns[0] == columns[1]:
         raise ValueError(f"`features` must be two different features, got features={features!r}.")
     axes = []
-    for x in rows[:, columns].T:
+    for i in columns:
+        kind, x = table.columns[i], rows[~np.isnan(rows[:, i]), i]
+        if kind.kind != NUMBER or not len(x):
+            found = f"a {kind.describe()}" if kind.kind != LEFT_OUT and len(x) else "no values"
+            raise ValueError(f"The feature {names[i]!r} must hold numbers to be drawn, got {found}. Draw others, and "
+                             f"give this one a value with fixed={{{names[i]!r}: …}}.")  # fmt: skip
         low, high = float(x.min()), float(x.max())
         beyond = margin * (high - low) if high > low else 0.5 * max(abs(low), 1.0)  # if constant
         axes.append(np.linspace(low - beyond, high + beyond, resolution))
-    base, note = _fixed_values(fixed, rows, names, columns)
-    points: Any = np.tile(base, (resolution * resolution, 1))
-    points[:, columns] = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-    if hasattr(X, "columns"):  # a classifier can require the feature names of its training frame
-        named = list(X.columns)
-        points = type(X)(points, columns=named) if hasattr(X, "iloc") else type(X)(points, schema=named)
+    base, note = _fixed_values(fixed, table, columns)
+    grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    points = table.repeat(base, dict(zip(columns, grid.T, strict=True)))
     return Plane(axes, points, rows[:, columns], columns, [names[i] for i in columns], note)
+
+
+class _Table(NamedTuple):
+    """Rows of any kind, their cells (`cavity.data.schema`), and what the columns hold."""
+
+    X: Any
+    cells: Array
+    columns: Sequence[Column]
+    names: list[str]
+
+    @staticmethod
+    def of(clf: Any, X: Any) -> _Table:
+        labels = getattr(X, "column_names", getattr(X, "columns", None))
+        X = X if labels is not None or hasattr(X, "dtype") else np.array(X, dtype=object)
+        schema = getattr(clf, "_schema", None)
+        if schema is None and (hasattr(X, "column_names") or needs_schema(X, "from_dtype")):
+            schema = find_schema(X)
+        if schema is None:
+            cells = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64)
+        else:
+            cells = schema.read(X)
+        width = cells.shape[-1]
+        columns = (Column(None),) * width if schema is None else schema.columns
+        return _Table(X, cells, columns, feature_names(clf, width, labels))
+
+    def typical(self, j: int, how: str) -> Any:
+        """Return a typical value of a column: a number, or for other kinds the index of a row that has it."""
+        column, x = self.columns[j], self.cells[:, j]
+        known = np.flatnonzero(~np.isnan(x))
+        if column.kind == LEFT_OUT or not len(known):
+            return None
+        if column.kind == NUMBER:
+            return float(np.mean(x[known]) if how == "mean" else np.median(x[known]))
+        if column.kind == CATEGORY:
+            return _Row(int(known[x[known] == np.bincount(x[known].astype(np.int64)).argmax()][0]))
+        return _Row(int(known[np.argsort(x[known], kind="stable")[len(known) // 2]]))
+
+    def given(self, j: int, value: Any) -> Any:
+        """Check a value for a column."""
+        column = self.columns[j]
+        if is_missing(value) or column.kind == LEFT_OUT:
+            return None
+        if column.kind == CATEGORY:
+            levels = column.levels or ()
+            if label_text(value) not in levels:
+                raise ValueError(f"`fixed` must have a level of {self.names[j]!r} or None, got {value!r}; its levels "
+                                 f"are {', '.join(map(repr, levels[:SHOWN_LEVELS]))}"
+                                 f"{' …' if len(levels) > SHOWN_LEVELS else ''}.")  # fmt: skip
+            rows = np.flatnonzero(self.cells[:, j] == levels.index(label_text(value)))
+            return _Row(int(rows[0])) if len(rows) else value  # of the type that the column has
+        if column.kind != NUMBER:
+            return value
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"`fixed` must have a number for {self.names[j]!r}, got {value!r}.") from None
+
+    def repeat(self, base: list[Any], drawn: dict[int, Array]) -> Any:
+        """Return a table of the same type with the values of `base` in every row, except in the drawn columns."""
+        n = len(next(iter(drawn.values())))
+        found: list[Any] = []
+        for j, value in enumerate(base):
+            if j in drawn or isinstance(value, float):
+                found.append(drawn.get(j, np.full(n, value)))
+            elif isinstance(value, _Row):
+                found.append(self._column(j, np.full(n, value.at)))
+            else:
+                found.append(np.full(n, np.nan) if self.columns[j].kind == NUMBER else [value] * n)
+        if hasattr(self.X, "column_names"):
+            return type(self.X).from_pydict(dict(zip(self.names, found, strict=True)))
+        if hasattr(self.X, "columns"):
+            return type(self.X)(dict(zip(self.X.columns, found, strict=True)))
+        if all(isinstance(part, np.ndarray) and part.dtype.kind == "f" for part in found):
+            return np.column_stack(found)
+        points = np.empty((n, len(found)), dtype=object)
+        for j, part in enumerate(found):
+            points[:, j] = part
+        return points
+
+    def _column(self, j: int, rows: NDArray[np.int64]) -> Any:
+        if hasattr(self.X, "column_names"):
+            return self.X.column(j).take(rows)
+        if hasattr(self.X, "iloc"):
+            return self.X.iloc[rows, j].array
+        return self.X[self.X.columns[j]][rows] if hasattr(self.X, "columns") else self.X[rows, j]
+
+
+class _Row(NamedTuple):
+    """The row whose value is meant."""
+
+    at: int
 
 
 def _column(feature: Any, names: list[str]) -> int:
@@ -243,21 +342,24 @@ def _column(feature: Any, names: list[str]) -> int:
     return int(feature)
 
 
-def _fixed_values(fixed: Any, rows: Array, names: list[str], drawn: list[int]) -> tuple[Array, str]:
-    """The values of the features, and a note about those not drawn."""
-    has_others = rows.shape[1] > 2
+def _fixed_values(fixed: Any, table: _Table, drawn: list[int]) -> tuple[list[Any], str]:
+    """Return a value for each column, as `_Table.repeat` takes them, and a note about those not drawn."""
+    n, typical = len(table.names), "median"
+    others = [column.kind for j, column in enumerate(table.columns) if j not in drawn]
+    if any(kind == CATEGORY for kind in others):
+        typical = "median or most frequent level" if any(kind != CATEGORY for kind in others) else "most frequent level"
     if isinstance(fixed, str):
         if fixed not in ("median", "mean"):
             raise ValueError(f"`fixed` must be 'median', 'mean', a dict or one value per feature, got fixed={fixed!r}.")
-        base = np.median(rows, axis=0) if fixed == "median" else rows.mean(0)
-        return base, f"other features at their {fixed}" if has_others else ""
+        base = [table.typical(j, fixed) for j in range(n)]
+        return base, f"other features at their {typical.replace('median', fixed)}" if n > 2 else ""
     if isinstance(fixed, Mapping):
-        base = np.median(rows, axis=0)
-        held = {_column(feature, names): float(value) for feature, value in fixed.items()}
-        base[list(held)] = list(held.values())
-        shown = ", ".join(f"{names[i]} = {value:g}" for i, value in held.items() if i not in drawn)
-        return base, shown if len(held) >= rows.shape[1] - 2 else ", ".join(filter(None, [shown, "others at median"]))
-    base = np.asarray(fixed, dtype=np.float64)
-    if base.shape != (rows.shape[1],):
-        raise ValueError(f"`fixed` must have shape ({rows.shape[1]},), a value for each feature, got {base.shape}.")
-    return base, "other features at given values" if has_others else ""
+        held = {_column(feature, table.names): value for feature, value in fixed.items()}
+        base = [table.given(j, held[j]) if j in held else table.typical(j, "median") for j in range(n)]
+        texts = {i: f"{value:g}" if isinstance(value, int | float) else value_text(value) for i, value in held.items()}
+        shown = ", ".join(f"{table.names[i]} = {text}" for i, text in texts.items() if i not in drawn)
+        return base, shown if len(held) >= n - 2 else ", ".join(filter(None, [shown, f"others at {typical}"]))
+    values = list(fixed)
+    if np.ndim(fixed) > 1 or len(values) != n:
+        raise ValueError(f"`fixed` must have shape ({n},), a value for each feature, got {np.shape(fixed)}.")
+    return [table.given(j, value) for j, value in enumerate(values)], "other features at given values" if n > 2 else ""

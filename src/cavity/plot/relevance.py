@@ -23,6 +23,10 @@ class RelevanceDisplay:
     class. A short length-scale does not prove that a feature is useful, and of two redundant features either can have
     it. For a sum or product of kernels, relevance is the root mean square slope of f over its standard deviation.
 
+    In a table with categories, dates or gaps there is one entry for each column. The levels of a category share one
+    length-scale. A column with several, such as a date with its cycles, has the root of the sum of their squared
+    relevances. A column that is left out has relevance 0.
+
     Args:
         relevance: (C, D), or (1, D) if the classes share a kernel.
         classes: labels, in the order of the rows.
@@ -69,7 +73,7 @@ class RelevanceDisplay:
         if kernel is None:
             raise TypeError(f"`clf` must be a fitted GPClassifier, got {type(clf).__name__} without kernel_; pass the "
                             "last step of a pipeline, pipeline[-1].")  # fmt: skip
-        relevance = features.kernel_relevance(kernel)
+        relevance = features.column_relevance(clf)
         if relevance is None:
             raise ValueError(f"The kernel must have length-scales to plot, but {type(kernel).__name__} has none.")
         names = features.feature_names(clf, relevance.shape[1], feature_names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from cavity.gp.probabilities import Uncertainty
 from cavity.metrics import Array, CalibrationCheck, Indices, Mask, ScoreIntervals, Z, row_losses
 from cavity.report.baselines import FREQUENCIES, Baseline
-from cavity.report.findings import Advice, TrainingCurve
+from cavity.report.findings import Advice, ColumnSummary, TrainingCurve
 from cavity.report.text import NEGLIGIBLE_ECE, between, calibration_verdict, counted, listed, number
+from cavity.report.text import name as shortened
 from cavity.report.uncertain import is_far
 
 Parts = Iterator[tuple[str, str, str]]  # level, what, remedy
@@ -29,6 +30,9 @@ MANY_SDS = 3.5  # standard deviations, because many classes are tested at once
 TOLERABLE_ECE = 0.05  # an error up to which probabilities are useful
 MANY_SETBACKS = 5
 SHARP = 2.0
+MANY_GAPS = 0.5  # share of the rows without a value
+OTHER_GAPS = 0.05  # difference in the shares of gaps that matters
+MANY_UNSEEN = 0.05  # share of the rows with a level that training did not have
 LONGEST_QUOTE = 120  # characters
 
 # Training events, level, meaning, remedy.
@@ -73,6 +77,7 @@ OPTIONS = [
     (r"cavity\.metrics or ", ""),
     (r"clf\.uncertainty", "`cavity predict --uncertainty`"),
     (r"Keep priors='default', collect", "Collect"),
+    (r"name it in categorical_features", "name it with `--categorical`"),
     (r"(kernel=RBF\(\) \+ Linear\(\) \+ Constant\(\)|calibrate=\w+|learning_rate|dtype='\w+'|partial_fit)",
      r"\1 (in Python)"),
 ]  # fmt: skip
@@ -107,6 +112,7 @@ class Evidence:
     is_constant: Mask  # features that are the same in every row
     is_training: bool  # whether these are the training rows
     n_known: int | None  # examined rows that are among the given training rows; None if none were given
+    columns: list[ColumnSummary] = field(default_factory=list)  # empty if all are numbers without gaps
     is_command_line: bool = False  # whether advice names options instead of arguments
 
     @property
@@ -152,7 +158,7 @@ class Evidence:
 
 def give_advice(evidence: Evidence) -> list[Advice]:
     """Return all advice, warnings first; none on probabilities and baselines if the model was trained on these rows."""
-    checks = [_rows, _classes, _features, _confident_errors, _training, _approximation]
+    checks = [_rows, _classes, _features, _columns, _confident_errors, _training, _approximation]
     if not evidence.no_verdict:
         checks += [_probabilities, _baselines]
     found = [Advice(*part) for check in checks for part in check(evidence)]
@@ -213,6 +219,61 @@ def _features(e: Evidence) -> Parts:
         verb = "is" if len(names) == 1 else "are"
         what = f"{counted(len(names), 'feature')} {verb} constant: {listed(names)}."
         yield "note", what, "Remove constant features, unless they will vary in future rows."
+
+
+def _columns(e: Evidence) -> Parts:
+    """Gaps, levels and columns left out."""
+    yield from _gaps(e)
+    unseen = {column.name: sum(n for _, n in column.unseen) for column in e.columns if column.unseen}
+    if unseen:
+        levels = [f"{column.name} in {counted(unseen[column.name], 'row')} "
+                  f"({listed([shortened(level, 20) for level, _ in column.unseen], 3)})"
+                  for column in e.columns if column.unseen]  # fmt: skip
+        what = f"Of {len(e.y):,} rows, some have levels that the training rows do not have: {listed(levels)}."
+        remedy = "The model treats them as none of the known levels. To learn about them, fit again with such rows."
+        yield "warning" if max(unseen.values()) > MANY_UNSEEN * len(e.y) else "note", what, remedy
+    rare = [f"{column.n_rare:,} of {column.name}" for column in e.columns if column.n_rare]
+    if rare:
+        what = f"Levels with few training rows share one indicator: {listed(rare)}."
+        yield "note", what, "Merge rare levels that mean the same, or collect more rows of them."
+    left_out = [column for column in e.columns if not column.features]
+    if left_out:
+        what = listed([f"{column.name} is {column.reading}" for column in left_out])
+        remedy = "Remove columns without values."
+        if any("text" in column.reading for column in left_out):
+            remedy = "The model does not see such a column. If it is a category, name it in categorical_features. If " \
+                     "a part of its text says something, make that a column."  # fmt: skip
+        yield "note", f"{what}.", remedy
+
+
+def _gaps(e: Evidence) -> Parts:
+    differ, new, many = list[str](), list[str](), list[str]()
+    n_train = max((getattr(e.clf, "training_", None) or {}).get("rows", 0), 1)
+    for column in e.columns:
+        before, here = column.gaps, column.gaps_here
+        if here is None:
+            continue
+        if before is not None and len(e.y) >= FEW_ROWS:
+            pooled = (before * n_train + here * len(e.y)) / (n_train + len(e.y))
+            noise = np.sqrt(pooled * (1.0 - pooled) * (1.0 / n_train + 1.0 / len(e.y)))
+            if abs(here - before) > max(OTHER_GAPS, MANY_SDS * noise):
+                shares = f"{100 * here:.0f} % here" + (f", {100 * before:.0f} % in training" if before else "")
+                (differ if before else new).append(f"{column.name} ({shares})")
+                continue
+        share = here if before is None else before
+        if share >= MANY_GAPS:
+            many.append(f"{column.name} ({100 * share:.0f} %)")
+    if differ:
+        what = f"The share of gaps differs between these rows and the training rows: {listed(differ)}."
+        yield "warning", what, "A gap is evidence for the model, as a value is: check that gaps have the same causes."
+    if new:
+        remedy = "The model reads a gap in numbers as the typical value, and one in a category as none of the known " \
+                 "levels. Fit again with rows that have such gaps."  # fmt: skip
+        yield "warning", f"These rows have gaps where the training rows have none: {listed(new)}.", remedy
+    if many:
+        what = f"{counted(len(many), 'column')} {'has' if len(many) == 1 else 'have'} many gaps: {listed(many)}."
+        remedy = "The model learns what a gap means. This helps if future rows have gaps for the same reasons."
+        yield "note", what, remedy
 
 
 def _probabilities(e: Evidence) -> Parts:

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import find_labels
-from cavity.fitting.rows import TrainingRows, allow_overflow, class_weights, merge_equal_rows
+from cavity.data.schema import LEFT_OUT
+from cavity.fitting.rows import TrainingRows, class_weights, merge_equal_rows
 from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel, Product, Sum
-from cavity.metrics import Array, Indices, check_calibration, reliability_curves, score_intervals
+from cavity.metrics import Indices, check_calibration, reliability_curves, score_intervals
 from cavity.report.advice import Evidence, give_advice
 from cavity.report.baselines import Baseline, fit_baselines
+from cavity.report.columns import read_rows, row_values, summarize_columns
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
 from cavity.report.findings import Findings, training_curve
 from cavity.report.text import counted
@@ -24,6 +26,7 @@ from cavity.version import __version__
 
 MAX_ROWS = 20_000
 MAX_COMPARED = 50_000  # training rows searched for the rows of the report
+SHOWN_VALUES = 6  # columns of a row to review, the most relevant
 
 METHODS = {
     "ep": "expectation propagation (EP), one site for each row and class",
@@ -65,7 +68,8 @@ def examine(
 
     Args:
         clf: a fitted classifier.
-        X: features, (N, D); an array or a data frame.
+        X: features, (N, D): an array, a pandas or polars frame or an Arrow table, with categories, dates and gaps as
+            `fit` takes them.
         y: labels, (N,), all of them known to the model.
         train: features and labels of the training rows, to train baselines on and to find rows that the model has
             seen; without them, baselines are cross-fitted on X and y.
@@ -93,18 +97,22 @@ def examine(
     index, train_rows = sample_indices(len(y), MAX_ROWS), _training_rows(clf, train)
     sample = take_rows(X, index)
     log_p = np.asarray(clf.predict_log_proba(sample), dtype=np.float64)
-    rows = LabeledData(to_numpy(sample), y[index])
+    cells, unseen = read_rows(clf, sample)
+    rows = LabeledData(cells, y[index])
     which, is_sample = choose_candidates(rows.y, log_p)
     uncertainty = Uncertainty(*clf.uncertainty(take_rows(sample, which)))
     entropy = Uncertainty(*(part[is_sample] for part in uncertainty))
     names = None if row_names is None else list(row_names)
-    baselines = fit_baselines(rows, train_rows, len(clf.classes_))
+    kinds = [column.kind for column in getattr(clf, "columns_", [])]
+    baselines = fit_baselines(rows, train_rows, len(clf.classes_), kinds)
     models = [Baseline("this model", log_p, ""), *baselines]
     is_constant = (rows.X[:1] == rows.X).all(0) & (rows.X[:1] == (train_rows or rows).X).all(0)
+    is_constant &= np.array([kind != LEFT_OUT for kind in kinds] or True)
+    features = feature_names(clf)
     e = Evidence(
         clf=clf,
         classes=[str(label) for label in clf.classes_.tolist()],
-        features=feature_names(clf),
+        features=features,
         y=rows.y,
         log_p=log_p,
         n_given=len(y),
@@ -116,9 +124,16 @@ def examine(
         is_constant=np.asarray(is_constant & ~is_constant.all()),
         is_training=is_training_data(clf, X, y),
         n_known=None if train_rows is None else count_known(rows, train_rows),
+        columns=summarize_columns(clf, features, cells, unseen, None if train_rows is None else train_rows.X),
         is_command_line=is_command_line,
     )
-    n_classes = len(e.classes)
+    n_classes, found = len(e.classes), relevance(clf, e.classes, e.is_constant)
+    rank = np.arange(len(features)) if found is None else np.argsort(-found.values.mean(0), kind="stable")
+    chosen = [int(j) for j in rank if not kinds or kinds[j] != LEFT_OUT][:SHOWN_VALUES]
+
+    def values(row: int) -> tuple[tuple[str, str], ...]:
+        return row_values(clf, take_rows(X, np.array([row])), features, chosen)
+
     return Findings(
         title=title or f"{counted(n_classes, 'class')}, {counted(len(rows.y), 'row')}",
         created=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, cavity {__version__}",
@@ -129,18 +144,19 @@ def examine(
         calibration=e.calibration,
         reliability=reliability_curves(rows.y, log_p, e.classes),
         confusion=np.bincount(n_classes * rows.y + e.predicted, minlength=n_classes**2).reshape(n_classes, n_classes),
-        relevance=relevance(clf, e.classes, e.is_constant),
+        relevance=found,
         total=entropy.total,
         aleatoric=entropy.aleatoric,
         epistemic=entropy.epistemic,
         is_right=(e.predicted == rows.y)[which[is_sample]],
         row_names=[str(i if names is None else names[i]) for i in index[which[is_sample]].tolist()],
-        uncertain=uncertain_rows(index[which], rows.y[which], log_p[which], uncertainty, e.classes, names),
+        uncertain=uncertain_rows(index[which], rows.y[which], log_p[which], uncertainty, e.classes, names, values),
         training=e.training,
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
         about=list(describe_model(e)),
         no_verdict=e.no_verdict,
+        columns=e.columns,
     )
 
 
@@ -148,23 +164,17 @@ def examine(
 
 
 def take_rows(X: Any, which: Indices) -> Any:
-    """Return rows of an array or data frame."""
+    """Return rows of an array, a data frame or an Arrow table."""
     from sklearn.utils import _safe_indexing
 
     return X if len(which) == len(X) else _safe_indexing(X, which)
 
 
-def to_numpy(X: Any) -> Array:
-    """Return the features as a float64 array, (N, D)."""
-    from sklearn.utils import check_array
-
-    with allow_overflow():
-        return np.asarray(check_array(X, dtype=np.float64, order="C"))
-
-
 def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> tuple[Any, Indices]:
     """Check the shapes of X and y; return X and the labels as indices into `classes`. Errors use `names`."""
-    X = X if hasattr(X, "columns") else np.asarray(X)
+    if not hasattr(X, "columns"):
+        X, is_array = np.asarray(X), hasattr(X, "shape")
+        X = np.asarray(X, dtype=object) if X.dtype.kind in "US" and not is_array else X  # keeps numbers beside text
     labels = np.asarray(y)
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.ndim != 1 or len(X.shape) != 2 or len(X) != len(labels):
@@ -193,7 +203,7 @@ def is_training_data(clf: Any, X: Any, y: Indices) -> bool:
     if "digest" not in known or known.get("rows") != len(y):
         return False
     weight = class_weights(getattr(clf, "class_weight", None), clf.classes_[y])
-    found = merge_equal_rows(TrainingRows(to_numpy(X), y, weight)).fingerprint()
+    found = merge_equal_rows(TrainingRows(read_rows(clf, X)[0], y, weight)).fingerprint()
     return bool(found["digest"] == known["digest"])
 
 
@@ -201,6 +211,7 @@ def count_known(rows: LabeledData, train: LabeledData) -> int:
     """Count the rows that occur, with their label, among the training rows (at most 50,000 of them)."""
     use = sample_indices(len(train.y), MAX_COMPARED)
     tables = [np.column_stack(part) + 0.0 for part in (rows, (train.X[use], train.y[use]))]  # + 0.0: no −0
+    tables = [np.where(np.isnan(table), np.nan, table) for table in tables]  # gaps have the same bits
     whole_row = np.dtype((np.void, tables[0].itemsize * tables[0].shape[1]))
     new, old = (np.ascontiguousarray(table).view(whole_row)[:, 0] for table in tables)
     return int(np.isin(new, old).sum())
@@ -212,13 +223,12 @@ def _training_rows(clf: Any, train: Any) -> LabeledData | None:
     if not isinstance(train, tuple | list) or len(train) != 2:
         raise ValueError(f"`train` must be a pair (X_train, y_train), got {type(train).__name__}.")
     X, y = encode_labels(train[0], train[1], clf.classes_, ("train[0]", "train[1]"))
-    names = getattr(train[0], "columns", None)
+    names = getattr(train[0], "column_names", getattr(train[0], "columns", None))
     if names is not None and list(names) != list(getattr(clf, "feature_names_in_", names)):
         raise ValueError(f"`train[0]` must have the model's features {feature_names(clf)}, got {list(names)}.")
-    found = LabeledData(to_numpy(X), y)
-    if found.X.shape[1] != clf.n_features_in_:
-        raise ValueError(f"`train[0]` must have {clf.n_features_in_} features, got {found.X.shape[1]}.")
-    return found
+    if X.shape[1] != clf.n_features_in_:
+        raise ValueError(f"`train[0]` must have {clf.n_features_in_} features, got {X.shape[1]}.")
+    return LabeledData(read_rows(clf, X)[0], y)
 
 
 # --- Settings ---
@@ -236,7 +246,8 @@ def describe_model(e: Evidence) -> Iterator[tuple[str, str]]:
         yield "Kernel", kernel_name(clf.kernel_)
     if hasattr(clf, "inducing_points_"):
         n_classes, n_points = np.shape(clf.inducing_points_)[:2]
-        is_shared = n_classes > 1 and bool((clf.inducing_points_ == clf.inducing_points_[:1]).all())
+        Z = clf.posterior_.prior.Z.numpy() if hasattr(clf, "posterior_") else clf.inducing_points_
+        is_shared = n_classes > 1 and bool((Z[:1] == Z).all())
         yield "Inducing points", f"{n_points:,} {'shared by all classes' if is_shared else 'for each class'}"
     if hasattr(clf, "noise_"):
         low, high = (f"{end(clf.noise_):.3g}" for end in (np.min, np.max))

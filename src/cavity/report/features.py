@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from cavity.fitting.encoding import fit_scaler
+from cavity.fitting.encoding import Scaler, TableEncoding, encode_training, fit_scaler
 from cavity.kernels import Kernel, Product, Sum
 from cavity.metrics import Array, Indices, Mask
 from cavity.report.findings import Map, Relevance
@@ -23,7 +23,7 @@ CONFIDENCE = "confidence (inducing points: at 0)"
 
 
 class LabeledData(NamedTuple):
-    """Features, (N, D), and labels 0 … C−1."""
+    """Features or cells, (N, D), and labels 0 … C−1."""
 
     X: Array
     y: Indices
@@ -54,11 +54,27 @@ def relevance(clf: Any, classes: list[str], is_constant: Mask) -> Relevance | No
 
     A feature that is the same in every row changes nothing, whatever its length-scale: its relevance is 0.
     """
-    found = kernel_relevance(getattr(clf, "kernel_", None))
+    found = column_relevance(clf)
     if found is None:
         return None
     values = np.where(is_constant, 0.0, np.broadcast_to(found, (len(found), clf.n_features_in_)))
     return Relevance(feature_names(clf), classes if len(values) == len(classes) else [ALL_CLASSES], values)
+
+
+def column_relevance(clf: Any) -> Array | None:
+    """Return the relevance of each column of X, (C or 1, D); None if no kernel has length-scales.
+
+    A column with gaps, and a date with its cycles, has several length-scales: its relevance is the root of the sum of
+    their squared inverses. That of a column that is left out is 0.
+    """
+    found, encoding = kernel_relevance(getattr(clf, "kernel_", None)), getattr(clf, "_encoding", None)
+    if found is None:
+        return None
+    if not isinstance(encoding, TableEncoding):
+        return found
+    squares = np.zeros((encoding.n_columns, len(found)))
+    np.add.at(squares, [group.column for group in encoding.groups], found.T**2)
+    return np.sqrt(squares.T)
 
 
 def kernel_relevance(kernel: Kernel | Any) -> Array | None:
@@ -113,34 +129,84 @@ def make_map(clf: Any, rows: LabeledData, log_p: Array, train: LabeledData | Non
     """Place rows and inducing points in two dimensions; None with fewer than three rows.
 
     One feature is drawn against the confidence, with the inducing points at 0; two features are drawn as they are; more
-    are projected, after scaling, to directions that the training rows choose where they are given.
+    are projected, after scaling, to directions that the training rows choose where they are given. Tables with
+    categories, dates or gaps are projected as the model encodes them.
     """
     if len(rows.y) < 3:
         return None
-    shown = sample_indices(len(rows.y), MAP_ROWS)
-    X, y, is_right = rows.X[shown], rows.y[shown], (log_p.argmax(1) == rows.y)[shown]
-    points = np.asarray(getattr(clf, "inducing_points_", np.empty((1, 0, X.shape[1]))), dtype=np.float64)
+    shown, is_right = sample_indices(len(rows.y), MAP_ROWS), log_p.argmax(1) == rows.y
+    rows, train, points, view = _drawn_features(clf, rows, train, features)
+    X, y, is_right = rows.X[shown], rows.y[shown], is_right[shown]
     is_shared = len(points) > 1 and (points[:1] == points).all() and hasattr(clf, "posterior_")
     each = sample_indices(points.shape[1], MAP_INDUCING if is_shared else max(1, MAP_INDUCING // max(len(points), 1)))
     Z, Z_class = points[:, each].reshape(-1, X.shape[1]), np.repeat(np.arange(len(points)), len(each))
+    in_units = getattr(clf, "inducing_points_", None)
+    in_units = None if in_units is None else np.asarray(in_units)[: 1 if is_shared else None, each]
     if is_shared:  # each point once, with the class whose function is largest there
         Z, Z_class = points[0, each], np.asarray(clf.posterior_.mean).argmax(0)[each]
-    axes, share = (features[0], features[1] if len(features) > 1 else CONFIDENCE), 1.0
+    names, share = view.names, 1.0
+    axes = names[0], names[1] if len(names) > 1 else CONFIDENCE
     if X.shape[1] == 1:
         X, Z = np.column_stack([X, np.exp(log_p.max(1))[shown]]), np.column_stack([Z, np.zeros(len(Z))])
-    elif X.shape[1] > 2:
-        scaler = getattr(clf, "_encoding", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
-        scale = scaler.transform
-        found = fit_projection(scale, rows if train is None or len(train.y) < 3 else train, features)
-        share = found.explained_variance(scale(rows.X))
-        X, Z, axes = found.transform(scale(X)), found.transform(scale(Z)), found.axes
-    return Map(X, y, is_right, Z, Z_class, axes, share, points.shape[1] * (1 if is_shared else len(points)))
+    elif X.shape[1] > 2 or view.is_encoded:
+        chosen = rows if train is None or len(train.y) < 3 else train
+        found = fit_projection(view.scale, chosen, names, view.columns)
+        share = found.explained_variance(view.scale(rows.X))
+        X, Z, axes = found.transform(view.scale(X)), found.transform(view.scale(Z)), found.axes
+    n_inducing = points.shape[1] * (1 if is_shared else len(points))
+    in_units = None if in_units is None else in_units.reshape(len(Z), -1)
+    return Map(X, y, is_right, Z, Z_class, axes, share, n_inducing, tuple(features), in_units)
 
 
-def fit_projection(scale: Callable[[Array], Array], rows: LabeledData, features: list[str]) -> Projection:
+class _View(NamedTuple):
+    """How features are drawn: how they are scaled, the names of the columns, and the column of each feature."""
+
+    scale: Callable[[Array], Array]
+    names: list[str]
+    columns: Sequence[int]
+    is_encoded: bool = False  # whether the features are those of the model, not columns of X
+
+
+def _drawn_features(
+    clf: Any, rows: LabeledData, train: LabeledData | None, names: list[str]
+) -> tuple[LabeledData, LabeledData | None, Array, _View]:
+    """Return rows, training rows and inducing points, (C, M, F), as the map shows them: in units of X if it can."""
+    encoding = getattr(clf, "_encoding", None) or fit_scaler("standard", rows.X, np.ones(len(rows.X)))
+    columns, scaler = list(range(rows.X.shape[1])), cast("Scaler", encoding)
+    if not isinstance(encoding, TableEncoding):
+        points = np.asarray(getattr(clf, "inducing_points_", np.empty((1, 0, len(columns)))), dtype=np.float64)
+    else:
+        points = clf.posterior_.prior.Z.numpy()
+        points = np.broadcast_to(points, (len(clf.classes_), *points.shape[1:]))
+        if any(group.what != "value" for group in encoding.groups):
+            columns = [encoding.groups[g].column for g in encoding.feature_groups]
+            rows = LabeledData(encoding.transform(rows.X), rows.y)
+            train = None if train is None else LabeledData(encode_training(encoding, train.X), train.y)
+            return rows, train, points, _View(np.asarray, names, columns, is_encoded=True)
+        columns, scaler = (
+            list(encoding.numeric),
+            cast("Scaler", encoding.scaler),
+        )  # numbers, beside columns that are left out
+        points = scaler.inverse(points)
+
+    def filled(data: LabeledData) -> LabeledData:
+        """Put the typical value in gaps, as the model does."""
+        X = data.X[:, columns]
+        if (gaps := np.isnan(X)).any():
+            X = np.where(gaps, scaler.inverse(scaler.transform(X)), X)
+        return LabeledData(X, data.y)
+
+    view = _View(scaler.transform, [names[j] for j in columns], range(len(columns)))
+    return filled(rows), None if train is None else filled(train), points, view
+
+
+def fit_projection(
+    scale: Callable[[Array], Array], rows: LabeledData, names: list[str], columns: Sequence[int] | None = None
+) -> Projection:
     """Choose the directions that separate the classes best; the rest, or all if rows are few, by variance.
 
-    Discriminants depend on the spread within classes, which takes several rows for each feature to estimate.
+    Discriminants depend on the spread within classes, which takes several rows for each feature to estimate. Axes are
+    named by the columns that contribute most; `columns` has the column of each feature, if there are several of one.
     """
     use = sample_indices(len(rows.y), PROJECTION_ROWS)
     X, y = scale(rows.X[use]), rows.y[use]
@@ -155,14 +221,16 @@ def fit_projection(scale: Callable[[Array], Array], rows: LabeledData, features:
         left = left - (left @ basis) @ basis.T
         n = 2 - first.shape[1]
         rest = PCA(n, random_state=0).fit(left).components_.T if left.any() else np.eye(X.shape[1])[:, :n]
-    names = [f"discriminant {i + 1}" for i in range(first.shape[1])]
-    names += [f"principal component {i + 1}" for i in range(rest.shape[1])]
+    axes = [f"discriminant {i + 1}" for i in range(first.shape[1])]
+    axes += [f"principal component {i + 1}" for i in range(rest.shape[1])]
     directions = np.column_stack([first, rest])
     largest = directions[np.abs(directions).argmax(0), [0, 1]]
     directions = directions * np.where(largest < 0, -1.0, 1.0)  # so that equal rows give equal pictures
-    weights = np.argsort(-np.abs(directions) * X.std(0)[:, None], axis=0, kind="stable")[:NAMED]
-    axes = [f"{n} (mostly {', '.join(features[i] for i in top)})" for n, top in zip(names, weights.T, strict=True)]
-    return Projection(X.mean(0), directions, (axes[0], axes[1]))
+    weights = np.zeros((len(names), 2))
+    np.add.at(weights, range(X.shape[1]) if columns is None else columns, (directions * X.std(0)[:, None]) ** 2)
+    tops = [[j for j in np.argsort(-weight, kind="stable")[:NAMED] if weight[j] > 0] for weight in weights.T]
+    parts = [f" (mostly {', '.join(names[j] for j in top)})" if top else "" for top in tops]
+    return Projection(X.mean(0), directions, (axes[0] + parts[0], axes[1] + parts[1]))
 
 
 def _discriminants(X: Array, y: Indices) -> Array:

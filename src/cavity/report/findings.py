@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.metrics import Array, CalibrationCheck, Indices, Mask, ReliabilityCurve, ScoreIntervals
 
@@ -23,8 +24,23 @@ class Relevance(NamedTuple):
     values: Array
 
 
+class ColumnSummary(NamedTuple):
+    """How a column of a table was read, and what the rows of the report hold there."""
+
+    name: str
+    reading: str  # "number", "category of 3 levels", "date", "time" or "left out (…)"
+    features: str  # what the model makes of it, in words; empty if it is left out
+    gaps: float | None  # share of the training rows without a value; None if unknown
+    gaps_here: float | None  # share of the rows of the report
+    n_rare: int = 0  # levels that share one indicator
+    unseen: tuple[tuple[str, int], ...] = ()  # levels of these rows that training did not have, with their rows
+
+
 class UncertainRow(NamedTuple):
-    """A row to review: `row` is its index in the given data, `top` its most probable labels."""
+    """A row to review: `row` is its index in the given data, `top` its most probable labels.
+
+    `values` are those of its most relevant columns, as text in the units of X.
+    """
 
     row: int
     truth: str
@@ -33,6 +49,7 @@ class UncertainRow(NamedTuple):
     aleatoric: float
     epistemic: float
     why: str
+    values: tuple[tuple[str, str], ...] = ()
 
 
 class TrainingEvent(NamedTuple):
@@ -77,6 +94,8 @@ class Map(NamedTuple):
     axes: tuple[str, str]
     share: float  # of the rows' variance that the two dimensions hold
     n_inducing: int  # of the model; `inducing` can be a sample of them
+    columns: tuple[str, ...] = ()  # names of the columns of X
+    points: NDArray[Any] | None = None  # the same inducing points in the units of X, (n, D)
 
 
 class Advice(NamedTuple):
@@ -115,6 +134,7 @@ class Findings:
     advice: list[Advice]
     about: list[tuple[str, str]] = field(default_factory=list)  # settings and learned values, as text
     no_verdict: str = ""  # why these rows cannot tell how good the model is; empty if they can
+    columns: list[ColumnSummary] = field(default_factory=list)  # empty if all are numbers without gaps
 
 
 def training_events(history: Sequence[dict[str, Any]]) -> list[TrainingEvent]:

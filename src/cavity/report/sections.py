@@ -9,7 +9,8 @@ import numpy as np
 from cavity.metrics import Array, Indices, Interval, ReliabilityCurve
 from cavity.report import charts
 from cavity.report.charts import KEPT, MANY_CLASSES, MAX_FLAGS, MAX_POINTS, SHARED, Bar
-from cavity.report.findings import Findings, Relevance, TrainingCurve, UncertainRow
+from cavity.report.columns import value_text
+from cavity.report.findings import ColumnSummary, Findings, Relevance, TrainingCurve, UncertainRow
 from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, table
 from cavity.report.svg import are_glyphs, class_color, shape
 from cavity.report.text import between, counted, listed, name, number, percent, text_width, tidy, uniform_format, whole
@@ -190,10 +191,19 @@ FEATURES_LEAD = (
     "The relevance of a feature is 1 / length-scale in scaled units: how fast the function of a class changes along "
     "the feature. A feature of relevance 0 has no effect; at twice the relevance, half the change has the same effect."
 )
+OF_TABLES = (
+    " The levels of a category share one length-scale. A column with several, such as a date with its cycles or a "
+    "number with gaps, counts with all of them: the root of the sum of the squared relevances."
+)
 
 
 def features(found: Findings) -> Parts:
-    """The mean relevance over classes as bars, and the relevance by class as a heat map."""
+    """The mean relevance over classes as bars, the relevance by class as a heat map, and how columns were read."""
+    lead, *parts = _relevance(found)
+    return (f"{lead}{OF_TABLES if parts else ''}", *parts, _columns(found.columns)) if found.columns else (lead, *parts)
+
+
+def _relevance(found: Findings) -> Parts:
     if found.relevance is None or not found.relevance.values.size:
         return ("The kernel of this model has no length-scales.",)
     names, classes, values = found.relevance
@@ -230,6 +240,36 @@ def _relevance_by_class(relevance: Relevance, shown: list[int]) -> Markup:
     rows = [[label(n, 40), *(write(float(v)) for v in row)] for n, row in zip(names, values, strict=True)]
     data = table(title, ["Feature", *(label(c, 12) for c in relevance.classes)], rows, values.shape[1])
     return figure(chart, "By class", f"The stronger the blue, the more relevant. {described}", data)
+
+
+OPEN_COLUMNS = 30  # a longer table is folded
+
+
+def _columns(columns: list[ColumnSummary]) -> Markup:
+    """How each column was read."""
+
+    def share(part: float | None) -> Cell:
+        return Cell("–", -1.0) if part is None else Cell(percent(part) if part else "0", part)
+
+    rows: list[Row] = []
+    for column in columns:
+        rare = f", {column.n_rare:,} rare levels share one" if column.n_rare else ""
+        new = listed([f"{name(level, 20)} ({n:,})" for level, n in column.unseen], 3) or "–"
+        rows.append([label(column.name, 40), column.reading, f"{column.features}{rare}" or "none", new,
+                     share(column.gaps), share(column.gaps_here)])  # fmt: skip
+    head = [
+        "Column",
+        "Read as",
+        "Features of the model",
+        "Levels not in training (rows)",
+        "Gaps in training",
+        "Gaps here",
+    ]
+    title = "How columns were read"
+    made = table(title, head, rows, 2, "columns", sortable=True)
+    if len(columns) > OPEN_COLUMNS:
+        return el("details", el("summary", f"{title} ({len(columns):,})"), made, class_="data")
+    return el("div", el("h3", title), made, class_="wide")
 
 
 UNCERTAINTY_LEAD = (
@@ -286,7 +326,12 @@ def _review(row: UncertainRow) -> Row:
            for c, p in row.top]  # fmt: skip
     parts = [Cell(number(value), value) for value in (row.total, row.aleatoric, row.epistemic)]
     best = row.top[0][1] if row.top else 0.0
-    return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), row.why, *parts]
+    values = [el("li", label(column, 24), " ", el("b", label(value, 40))) for column, value in row.values]
+    why = join([row.why, el("ul", *values, class_="values") if values else None])
+    return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), why, *parts]
+
+
+STACKED = 0.5  # share of rows at places of their own, below which the caption says so
 
 
 def data_map(found: Findings) -> Parts:
@@ -312,7 +357,9 @@ def data_map(found: Findings) -> Parts:
         (~where.row_is_right[charts.choose_points(where.row_is_right)]).sum(),
     )
     drawn = "" if n_drawn == found.n_rows else f" {whole(n_drawn)} of {whole(found.n_rows)} rows are drawn."
-    caption = f"{marks} Rings mark {'the' if not drawn else 'their'} {counted(n_wrong, 'error')}.{drawn}"
+    is_stacked = len(np.unique(where.rows, axis=0)) < STACKED * len(where.rows)
+    stacked = " Rows of equal values lie on top of each other." if is_stacked else ""
+    caption = f"{marks} Rings mark {'the' if not drawn else 'their'} {counted(n_wrong, 'error')}.{drawn}{stacked}"
     rows = figure(charts.map_of_rows("map-rows", where, classes), "Rows", caption,
                   _centers(where.rows, where.row_class, classes, "Rows"))  # fmt: skip
     inducing = legend = None
@@ -327,13 +374,32 @@ def data_map(found: Findings) -> Parts:
         swatches = [el("svg", path, viewBox="0 0 14 14", class_="swatch", aria_hidden="true") for path in paths]
         shown = [el("span", mark, " ", label(classes[k], 24), class_=class_color(k)) for k, mark in enumerate(swatches)]
         legend = el("ul", *(el("li", entry) for entry in shown), class_="legend")
-    return lead, control, legend, el("div", pair(rows, inducing), id="map-figures")
+    return lead, control, legend, el("div", pair(rows, inducing), id="map-figures"), _inducing(found)
 
 
 def _centers(at: Array, of: Indices, classes: list[str], what: str) -> Markup:
     groups = [(label("all" if c == SHARED else classes[c], 40), at[of == c]) for c in np.unique(of).tolist()]
     rows = [[title, whole(len(own)), *map(tidy, own.mean(0).tolist())] for title, own in groups]
     return table(f"{what}: centers of the classes", ["Class", what, "Center: horizontal", "vertical"], rows, 3)
+
+
+LISTED_POINTS, LISTED_COLUMNS = 20, 6
+
+
+def _inducing(found: Findings) -> Markup | None:
+    """Some inducing points in the units of X, by their most relevant columns."""
+    where = found.map
+    if where is None or where.points is None or not where.points.size:
+        return None
+    order = np.arange(len(where.columns))
+    if found.relevance is not None:
+        order = np.argsort(-found.relevance.values.mean(0), kind="stable")
+    shown, some = order[:LISTED_COLUMNS].tolist(), np.linspace(0, len(where.points) - 1, LISTED_POINTS).round()
+    rows = [[label("all" if (c := int(where.inducing_class[i])) == SHARED else found.classes[c], 40),
+             *(value_text(where.points[i, j]) for j in shown)] for i in np.unique(some).astype(int)]  # fmt: skip
+    title = "Inducing points in the units of the data"
+    made = table(title, ["Class", *(label(where.columns[j], 16) for j in shown)], rows, len(shown))
+    return el("details", el("summary", title), made, class_="data")
 
 
 LISTED_RECORDS = 30

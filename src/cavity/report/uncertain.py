@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -43,11 +43,18 @@ def is_far(epistemic: Array, n_classes: int) -> Mask:
 
 
 def uncertain_rows(
-    index: Indices, y: Indices, log_p: Array, entropy: Uncertainty, classes: Sequence[str], names: Sequence[Any] | None
+    index: Indices,
+    y: Indices,
+    log_p: Array,
+    entropy: Uncertainty,
+    classes: Sequence[str],
+    names: Sequence[Any] | None,
+    values: Callable[[int], tuple[tuple[str, str], ...]] = lambda row: (),
 ) -> list[UncertainRow]:
     """List at most 20 rows to review, by their index in the given data, taking the kinds in turn.
 
     Integers in `names`, such as line numbers, replace the index of a row; other names are put in front of `why`.
+    `values` returns names and values of columns of the row at an index.
     """
     _, aleatoric, epistemic = entropy
     confidence, predicted, far = np.exp(log_p.max(1)), log_p.argmax(1), is_far(epistemic, len(classes))
@@ -74,11 +81,11 @@ def uncertain_rows(
     found = []
     for i, why in list(reasons.items())[:MAX_LISTED]:
         row = int(index[i])
-        name = row if names is None else names[row]
+        name, shown = row if names is None else names[row], values(row)
         row, why = (int(name), why) if isinstance(name, int | np.integer) else (row, f"{name}: {why}")
         top = [(classes[k], float(np.exp(log_p[i, k]))) for k in ranking[i, :TOP]]
         parts = [float(part[i]) for part in entropy]
-        found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why))
+        found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why, shown))
     return found
 
 

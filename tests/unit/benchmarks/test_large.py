@@ -65,6 +65,7 @@ def test_many_classes_are_trained_and_predicted(small):
     assert "C=12" in subject(record)
 
 
+@pytest.mark.slow
 def test_a_step_is_timed_on_one_process_and_on_two(monkeypatch):
     monkeypatch.setattr(ranks, "SIZES", ({"C": 2, "M": 3, "D": 2, "B": 20},))
     alone, shared = ranks.measure(Options())

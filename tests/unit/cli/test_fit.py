@@ -6,14 +6,20 @@ import threading
 import numpy as np
 import pytest
 
-from cavity.cli.fit import KERNELS, METHODS, check_labels, explain_left_out, row_counters, stop_on_interrupt
-from cavity.cli.rows import open_table
-from cavity.data.tables import choose_columns
+from cavity.cli.fit import (
+    KERNELS,
+    LINE,
+    METHODS,
+    check_labels,
+    describe_columns,
+    explain_text,
+    row_counters,
+    stop_on_interrupt,
+)
 
 RNG = np.random.default_rng(0)
 
 pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 
 # --- Ctrl-C ---
@@ -60,17 +66,44 @@ def test_another_thread_just_gets_an_event():
     [
         (["1", "2", "?", "4"], "text: row 3 has '?'"),
         (["3,500", "4,500"], "text: row 1 has '3,500', where the comma can separate thousands or decimals"),
-        (["3,5", "south"], "text"),
+        (["3,5", "south"], ""),
         (["1", "2"], "text that looks like numbers"),
-        (["a", "1", "b"], "text"),
-        (["", None], "text"),
+        (["a", "1", "b"], ""),
+        (["", None], ""),
+        ([None, "", "1", "2", *["3"] * 5000, "n/a?"], "text: row 5,005 has 'n/a?'"),
     ],
 )
-def test_text_that_is_mostly_numbers_is_explained(cells, expected, tmp_path):
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"age": pa.array(cells, pa.string()), "x": [1.0] * len(cells)}), path)
-    table = open_table([str(path)])
-    assert explain_left_out(choose_columns(table.schema(), "rows"), table) == {"age": expected}
+def test_text_that_is_mostly_numbers_is_explained(cells, expected):
+    assert explain_text(pa.array(cells, pa.string())) == expected
+
+
+def test_decimal_commas_are_numbers_where_the_file_has_them():
+    assert explain_text(pa.array(["1,5", "2,5", "3,5", "?"]), ",") == "text: row 4 has '?'"
+
+
+def test_columns_are_described_in_a_line_for_each_kind():
+    facts = [
+        *({"name": f"x{i}", "kind": "number", "gaps": i % 2} for i in range(100)),
+        {"name": "town", "kind": "category", "levels": 1200, "gaps": 40},
+        {"name": "ward", "kind": "category", "levels": 3},
+        {"name": "n" * 200, "kind": "category", "levels": 2},
+        {"name": "day", "kind": "date", "features": ["time", "year"], "gaps": 0},
+        {"name": "hour", "kind": "time", "features": ["time", "day"]},
+    ]
+    numbers, categories, dates, times, gaps = describe_columns(facts)
+    assert numbers.startswith("100 numbers: x0, x1, x2, ")
+    assert numbers.endswith(" more")
+    assert categories.startswith("3 categories: town (1,200 levels), ward (3), nnn")
+    assert dates == "1 date: day (time, year)"
+    assert times == "1 time: hour (time, day)"
+    assert gaps.startswith("90 gaps in 51 columns: town (40), x1 (1), x3 (1), ")
+    assert max(map(len, (numbers, categories, gaps))) < LINE + 50
+
+
+def test_a_row_counter_with_gaps_is_found():
+    X = np.column_stack([np.arange(50.0), np.arange(50.0) % 7])
+    X[::9] = np.nan
+    assert row_counters(X, ["a", "b"]) == ["a"]
 
 
 def test_columns_that_count_the_rows_are_found():

@@ -88,7 +88,7 @@ def _children(pid):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for child processes as Linux lists them")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_stopped_run_leaves_whole_records_and_no_process_and_goes_on(how, tmp_path):
     path = tmp_path / "results.jsonl"
     process = _start(tmp_path)

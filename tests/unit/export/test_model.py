@@ -124,11 +124,10 @@ def test_another_runtime_agrees():
     """The reference implementation of the standard, in NumPy."""
     from onnx.reference import ReferenceEvaluator
 
-    posterior, missing = random_posterior(), np.full((1, D), np.nan)
-    p, label = ReferenceEvaluator(to_onnx(posterior, SCALER, np.arange(3))).run(
-        None, {"X": np.concatenate([X, missing])}
-    )
-    np.testing.assert_allclose(p[:-1], expected(posterior, X), rtol=0, atol=1e-11)
+    posterior, rows = random_posterior(), np.concatenate([X, np.full((1, D), np.nan), np.full((1, D), np.inf)])
+    with np.errstate(invalid="ignore"):
+        p, label = ReferenceEvaluator(to_onnx(posterior, SCALER, np.arange(3))).run(None, {"X": rows})
+    np.testing.assert_allclose(p[:-1], expected(posterior, rows[:-1]), rtol=0, atol=1e-11)
     np.testing.assert_array_equal(label[:-1], p[:-1].argmax(1))
     assert np.isnan(p[-1]).all()
 
@@ -155,11 +154,20 @@ def test_blocks_shrink_with_classes_and_inducing_points():
     assert sizes[-1] == 16
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(
-    "scaler", [SCALER, Unscaled(), fit_scaler("quantile", X, np.ones(len(X)))], ids=lambda s: type(s).__name__
-)
-def test_a_row_that_is_not_finite_gets_nan_and_no_other_row_does(scaler, bad):
+SCALERS = [SCALER, Unscaled(), Unscaled(X.mean(0)), fit_scaler("quantile", X, np.ones(len(X)))]
+
+
+@pytest.mark.parametrize("scaler", SCALERS, ids=lambda scaler: type(scaler).__name__)
+def test_a_gap_is_filled_with_the_center(scaler):
+    posterior, rows = random_posterior(), X[:5].copy()
+    rows[1, 2] = rows[3] = np.nan
+    p = probabilities(to_onnx(posterior, scaler, np.arange(3)), rows)
+    np.testing.assert_allclose(p, expected(posterior, rows, scaler), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+@pytest.mark.parametrize("scaler", SCALERS, ids=lambda scaler: type(scaler).__name__)
+def test_a_row_with_infinity_gets_nan_and_no_other_row_does(scaler, bad):
     posterior, rows = random_posterior(), X[:5].copy()
     rows[1, 2] = bad
     p = probabilities(to_onnx(posterior, scaler, np.arange(3)), rows)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from datetime import datetime, time
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
+from cavity.data.schema import MAX_LEVELS, find_schema
 from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
-from cavity.fitting.encoding import Standard, Unscaled
+from cavity.fitting.encoding import Standard, Unscaled, fit_encoding
 from cavity.gp.gaussian import Whitened
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
-from tests.models import X_NEW, log_p, model, posterior, quantile, run, said
+from cavity.kernels import RBF, Constant, Grouped, Linear, Matern12, Matern32, Matern52
+from tests.models import X_NEW, log_p, mixed_model, mixed_table, model, posterior, quantile, run, said
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 
@@ -179,6 +181,102 @@ def test_a_changed_number_is_noticed(tmp_path):
         read(path)
 
 
+# --- Mixed tables ---
+
+
+@pytest.mark.parametrize("scaling", ["standard", "quantile", None])
+@pytest.mark.parametrize("kernel", [RBF(), Matern32() + Linear() * Constant()], ids=["RBF", "sum"])
+def test_mixed_tables_come_back_to_the_bit(tmp_path, kernel, scaling):
+    given = mixed_model(kernel, scaling)
+    found = there_and_back(tmp_path, given)
+    assert said(found) == said(given)
+    assert found.schema == given.schema
+    assert found.encoding.groups == given.encoding.groups
+    cells = given.schema.read(mixed_table(seed=1))
+    np.testing.assert_array_equal(found.schema.read(mixed_table(seed=1)), cells)
+    np.testing.assert_array_equal(log_p(found, cells), log_p(given, cells))
+    np.testing.assert_array_equal(found.encoding.inverse(found.posterior.prior.Z.numpy()),
+                                  given.encoding.inverse(given.posterior.prior.Z.numpy()))  # fmt: skip
+
+
+def table_model(X, schema, scaling="standard"):
+    """A model of these cells."""
+    encoding = fit_encoding(schema, scaling, X, np.arange(len(X)) % 3, np.ones(len(X)), 3)
+    q = posterior(Grouped(RBF(), encoding.feature_groups), rows=encoding.transform(X))
+    return model(posterior=q, schema=schema, encoding=encoding, n_features=X.shape[1], feature_names=None)
+
+
+def test_numbers_with_gaps_come_back(tmp_path):
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    X[::3, 1] = X[:, 2] = np.nan  # the last column has no features
+    for scaling in ("standard", "quantile", None):
+        given = table_model(X, None, scaling)
+        found = there_and_back(tmp_path, given)
+        assert said(found) == said(given)
+        np.testing.assert_array_equal(log_p(found, X), log_p(given, X))
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [[""], ["", "\0", "\n", "'\"", ","], ["lone \ud800", "小", "é"], ["x" * 10_000, "y" * 10_000], ["1", "10", "2"]],
+    ids=ascii,
+)
+def test_levels_of_any_content_come_back(tmp_path, levels):
+    rows = np.array([[level] for level in levels] * 9, dtype=object)
+    schema = find_schema(rows)
+    found = there_and_back(tmp_path, table_model(schema.read(rows), schema))
+    assert found.schema.columns[0].levels == tuple(sorted(levels))
+    assert found.schema == schema
+
+
+def test_as_many_levels_as_a_category_can_have(tmp_path):
+    """Some megabytes of text with commas and quotes: the header of a file has no room for it."""
+    levels = [f'{i}, "{i % 7}" ' + "long " * 20 for i in range(MAX_LEVELS)]
+    rows = np.array([[level] for level in levels], dtype=object)
+    schema = find_schema(rows, [0])
+    found = there_and_back(tmp_path, table_model(schema.read(rows), schema))
+    assert found.schema == schema
+
+
+WITHOUT_PANDAS = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pandas", "polars"}:
+            raise ImportError(name + " is blocked")
+
+sys.meta_path.insert(0, Absent())
+import numpy as np, pyarrow.ipc
+import cavity
+clf = cavity.load(sys.argv[1])
+table = pyarrow.ipc.open_file(sys.argv[2]).read_all()
+np.save(sys.argv[3], clf.predict_log_proba(table))
+"""
+
+
+def test_a_mixed_table_predicts_the_same_bits_without_pandas(tmp_path):
+    pytest.importorskip("pandas")
+    feather = pytest.importorskip("pyarrow.feather")
+    frame = mixed_table(200).to_pandas()
+    y = np.where(frame["size"].fillna(0) + (frame["color"] == "red") > 1, "yes", "no")
+    clf = GPClassifier(n_inducing=10, max_epochs=3, calibrate=False, device="cpu", random_state=0)
+    with pytest.warns(match="'id'"):
+        clf.fit(frame, y)
+    paths = [tmp_path / name for name in ("m.cavity", "rows.arrow", "found.npy")]
+    clf.save(paths[0])
+    new = mixed_table(100, seed=1)
+    feather.write_feather(new, paths[1], compression="uncompressed")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        expected = clf.predict_log_proba(new.to_pandas())
+    finally:
+        torch.set_num_threads(threads)
+    run(WITHOUT_PANDAS, *paths)
+    np.testing.assert_array_equal(np.load(paths[2]), expected)
+
+
 # --- A new process, and a file of long ago ---
 
 FRESH = """
@@ -210,6 +308,20 @@ def test_a_fit_predicts_the_same_bits_in_a_new_process(tmp_path):
     run(FRESH, *paths)
     np.testing.assert_array_equal(np.load(paths[2]), expected)
     assert given.posterior.sharpness != 1.0
+
+
+def test_a_file_of_the_third_format_loads_ever_after():
+    """It has every kind of column; the rows of the table have gaps and unknown levels."""
+    stored = json.loads((REFERENCE / "model_v3.json").read_text())
+    found = read(REFERENCE / "model_v3.cavity")
+    assert [[column.name, column.kind] for column in found.schema.columns] == stored["columns"]
+    parsed = {"date": datetime.fromisoformat, "time": time.fromisoformat}
+    parse = [parsed.get(kind, lambda cell: cell) for _, kind in stored["columns"]]
+    rows = [[None if x is None else parse[j](x) for j, x in enumerate(row)] for row in stored["rows"]]
+    p = np.exp(log_p(found, found.schema.read(rows)))
+    np.testing.assert_allclose(p, stored["p"], rtol=0, atol=1e-9)
+    assert [list(group) for group in found.encoding.groups] == stored["groups"]
+    assert found.classes.tolist() == stored["classes"]
 
 
 def test_a_file_of_the_second_format_loads_ever_after():

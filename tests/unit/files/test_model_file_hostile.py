@@ -14,8 +14,10 @@ from cavity.files import json_values
 from cavity.files import model_file as modelfile
 from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import FORMAT, ModelFileError, read, write
+from cavity.fitting.encoding import fit_encoding
+from cavity.kernels import RBF, Grouped
 from cavity.training.checkpoint import Checkpoints
-from tests.models import log_p, model, posterior, run, said
+from tests.models import log_p, mixed_model, model, posterior, run, said
 
 # --- Files that are something else ---
 
@@ -81,10 +83,10 @@ def put_together(path, record, tensors):
     save_file(tensors, path, {modelfile.RECORD: text, modelfile.DIGEST: tensorfile.digest(text, tensors)})
 
 
-def refused(tmp_path, change, reason):
+def refused(tmp_path, change, reason, given=None):
     """What the change of a sound file's record and tensors leads to."""
     path = tmp_path / "m.cavity"
-    write(path, model())
+    write(path, model() if given is None else given)
     record, tensors = taken_apart(path)
     change(record, tensors)
     put_together(path, record, tensors)
@@ -184,9 +186,17 @@ def two_kernels(record, tensors):
     tensors["kernel.log_lengthscale"] = torch.zeros(2, 2).double()
 
 
+def older(record, number):
+    """The record of a model of numbers as an older format has it."""
+    record["format"] = number
+    for name in modelfile.OF_FORMAT_3 if number < 3 else ():
+        assert record.pop(name) is None
+
+
 def random_labels(*values, number=2):
     def change(record, tensors):
-        record["format"], tensors["epsilon"] = number, torch.tensor(values, dtype=torch.float64)
+        older(record, number)
+        tensors["epsilon"] = torch.tensor(values, dtype=torch.float64)
 
     return change
 
@@ -195,7 +205,7 @@ def residual(number=2, **values):
     given = {"variance": [[1.0, 2.0]] * 3, "share": [[0.5, 0.2]] * 3, "typical": [1.0] * 3} | values
 
     def change(record, tensors):
-        record["format"] = number
+        older(record, number)
         tensors.update(
             (f"residual.{name}", torch.tensor(x, dtype=torch.float64)) for name, x in given.items() if x is not None
         )
@@ -257,6 +267,127 @@ TENSORS = {
 @pytest.mark.parametrize(("change", "reason"), TENSORS.values(), ids=TENSORS)
 def test_tensors_that_no_fit_wrote_are_refused(tmp_path, change, reason):
     refused(tmp_path, change, reason)
+
+
+# --- Mixed tables ---
+
+
+def of_parts(**values):
+    return lambda record, tensors: record["parts"].update(values)
+
+
+def of_column(j, **values):
+    return lambda record, tensors: record["columns"][j].update(values)
+
+
+def levels(*texts):
+    """The levels of the first category are these."""
+
+    def change(record, tensors):
+        own = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in texts]
+        n, lengths = record["columns"][1]["levels"], tensors["columns.lengths"]
+        start = int(lengths[:n].sum())
+        tensors["columns.text"] = torch.cat([torch.tensor(list(b"".join(own))).byte(), tensors["columns.text"][start:]])
+        tensors["columns.lengths"] = torch.cat([torch.tensor([len(text) for text in own]), lengths[n:]])
+
+    return change
+
+
+def without_columns(n_features):
+    """A table of numbers with gaps, which may have columns without features."""
+
+    def change(record, tensors):
+        record.update(n_features=n_features, feature_names=None)
+
+    return change
+
+
+def gappy_model():
+    X = np.random.default_rng(0).standard_normal((50, 2))
+    X[::3, 1] = np.nan
+    encoding = fit_encoding(None, "standard", X, np.zeros(50, np.int64), np.ones(50), 3)
+    q = posterior(Grouped(RBF(), encoding.feature_groups), rows=encoding.transform(X))
+    return model(posterior=q, encoding=encoding)
+
+
+MIXED = {
+    "no columns": (lambda record, tensors: record.update(columns=None), "cycles must be|parts must|unknown tensors"),
+    "no parts": (lambda record, tensors: record.update(parts=None), "must be numbers, because it has no parts"),
+    "a column less": (lambda record, tensors: record["columns"].pop(), "7 columns for 8 features"),
+    "an unknown kind": (of_column(0, kind="colour"), "invalid columns"),
+    "a kind of another type": (of_column(0, kind=["number"]), "invalid columns"),
+    "a category without levels": (of_column(1, levels=0), "invalid columns"),
+    "more levels than can be": (of_column(1, levels=10**12), "invalid columns"),
+    "levels of a truth value": (of_column(1, levels=True), "invalid columns"),
+    "levels in the record": (of_column(1, levels=["a", "b"]), "invalid columns"),
+    "levels of a number": (of_column(0, levels=3), "invalid columns"),
+    "a reason to use a column": (of_column(0, reason="why not"), "invalid columns"),
+    "no reason": (of_column(3, reason=None), "invalid columns"),
+    "another number of levels": (of_column(1, levels=3), "levels.1 must be"),
+    "a number that is left out": (of_column(0, kind="left out"), "parts do not fit"),
+    "a category that is left out": (of_column(1, kind="left out", levels=0), "must be|unknown tensors"),
+    "a category that is a number": (of_column(1, kind="number", levels=0), "must be|unknown tensors"),
+    "a number that is a category": (of_column(0, kind="category", levels=3), "parts do not fit"),
+    "a date that is a number": (of_column(2, kind="number"), "cycles must be"),
+    "a number less": (of_parts(numeric=[0, 2, 5]), "must be|gaps and cycles"),
+    "a number twice": (of_parts(numeric=[0, 0, 2, 5]), "in their order"),
+    "numbers in another order": (of_parts(numeric=[2, 0, 5, 7]), "in their order"),
+    "a column that does not exist": (of_parts(numeric=[0, 2, 5, 8]), "columns below 8"),
+    "a negative column": (of_parts(numeric=[-1, 0, 2, 5]), "columns below 8"),
+    "a column that is text": (of_parts(numeric=["0", 2, 5, 7]), "invalid parts"),
+    "a column that is a truth value": (of_parts(numeric=[False, 2, 5, 7]), "invalid parts"),
+    "parts that are numbers": (of_parts(gaps=3), "invalid parts"),
+    "a gap that is a number": (of_parts(gaps=[0]), "invalid parts"),
+    "a gap without a scale": (of_parts(gaps=[[0, 0.5]]), "invalid parts"),
+    "a gap of zero scale": (of_parts(gaps=[[0, 0.5, 0.0]]), "invalid parts"),
+    "a gap of negative scale": (of_parts(gaps=[[0, 0.5, -1.0]]), "invalid parts"),
+    "a gap of any scale": (of_parts(gaps=[[0, 0.5, 1e300]]), "invalid parts"),
+    "a gap without a center": (of_parts(gaps=[[0, None, 1.0]]), "invalid parts"),
+    "a center beyond one": (of_parts(gaps=[[0, 1.5, 1.0]]), "invalid parts"),
+    "a gap of a category": (of_parts(gaps=[[1, 0.5, 1.0]]), "those of its numbers"),
+    "a gap twice": (of_parts(gaps=[[0, 0.5, 1.0]] * 2), "in their order"),
+    "a cycle of lists": (of_parts(cycles=[[2, ["year"]]]), "invalid parts"),
+    "a cycle of a century": (of_parts(cycles=[[2, "century"]]), "invalid parts"),
+    "a cycle twice": (of_parts(cycles=[[2, "year"], [2, "year"]]), "each once"),
+    "a cycle of a number": (of_parts(cycles=[[0, "year"]]), "dates or times"),
+    "no cycles": (of_parts(cycles=[]), "must be .*shape"),
+    "one more part": (of_parts(more=[]), "invalid parts"),
+    "levels in another order": (levels("b", "a", "c", "d"), "sorted and distinct"),
+    "equal levels": (levels("a", "a", "b", "c"), "sorted and distinct"),
+    "levels that are no text": (levels(b"\xff\xfe", "a", "b", "c"), "decode"),
+    "a level less": (levels("a", "b", "c"), "columns.lengths must be"),
+    "negative lengths": (put(columns__lengths=(0, -5)), "must sum to the length"),
+    "lengths that overflow": (put(columns__lengths=(0, 2**62)), "must sum to the length"),
+    "longer text": (lambda record, tensors: tensors.update({"columns.text": torch.zeros(9).byte()}), "must sum"),
+    "no text": (lambda record, tensors: tensors.pop("columns.text"), "columns.text must be"),
+    "text that is numbers": (cast("columns.text", torch.float64), "uint8 of shape"),
+    "a table of NaN": (put(levels__1=(0, math.nan)), "levels.1 has NaN"),
+    "a table beyond measure": (put(levels__4=(0, 1e200)), "levels.4 has .*beyond 1e"),
+    "a table of others": (reshaped("levels.1", 4, 4), "levels.1 must be"),
+    "a table without features": (reshaped("levels.1", 5, 0), "levels.1 must be"),
+    "a wider table": (reshaped("levels.1", 5, 9), "which are not those of its parts"),
+    "a table of a number": (reshaped("levels.0", 5, 1), "unknown tensors: levels.0"),
+    "length-scales of others": (reshaped("kernel.log_lengthscale", 3, 2), "kernel.log_lengthscale must be"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), MIXED.values(), ids=MIXED)
+def test_mixed_tables_that_no_fit_wrote_are_refused(tmp_path, change, reason):
+    refused(tmp_path, change, reason, mixed_model())
+
+
+def test_columns_without_features_are_not_as_many_as_a_file_says(tmp_path):
+    """They would take memory for inducing points in the units of X."""
+    refused(tmp_path, without_columns(10**12), "too many for its 3 features", gappy_model())
+    path = tmp_path / "m.cavity"
+    record, tensors = taken_apart(path)
+    put_together(path, record | {"n_features": 5}, tensors)
+    assert read(path).encoding.n_columns == 5
+
+
+def test_columns_came_with_the_third_format(tmp_path):
+    for number in (1, 2):
+        refused(tmp_path, lambda record, tensors, n=number: record.update(format=n), "adds columns, parts")
 
 
 # --- A thousand changes at random ---
@@ -369,12 +500,13 @@ def outcome(path):
     return None
 
 
-def test_a_thousand_changed_files_are_refused_or_read_as_they_are(tmp_path):
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_thousand_changed_files_are_refused_or_read_as_they_are(tmp_path, is_mixed):
     """Where the checksum was not made right again: the same model or none. Elsewhere: what is read is sound."""
     path, rng = tmp_path / "m.cavity", np.random.default_rng(0)
-    write(path, model(posterior=posterior(n_inducing=24)))
+    write(path, mixed_model() if is_mixed else model(posterior=posterior(n_inducing=24)))
     raw, original, refused = path.read_bytes(), said(read(path)), 0
-    assert 15_000 < len(raw) < 40_000
+    assert (10_000 if is_mixed else 15_000) < len(raw) < 40_000
     for i in range(1000):
         change = (flipped, flipped, flipped, cut, relength, reshelved, reshelved, reworded, reworded, renumbered)[
             i % 10
@@ -399,7 +531,7 @@ def sound(found):
     """It could be written, and its predictions are probabilities."""
     record, tensors = modelfile.pack(found)
     modelfile.unpack(json_values.parse_json(json.dumps(record, allow_nan=False)), tensors)
-    p = np.exp(log_p(found, np.full((2, found.n_features), 0.5)))
+    p = np.exp(log_p(found, np.array([[0.5], [np.nan]]) * np.ones(found.n_features)))
     np.testing.assert_allclose(p.sum(1), 1, rtol=0, atol=1e-8)
 
 

@@ -13,6 +13,7 @@ from sklearn.datasets import load_iris
 from cavity import GPClassifier
 from cavity.files.state import from_plain, to_plain
 from cavity.kernels import RBF, Constant, Linear, Matern52
+from tests.models import mixed_table
 
 X, Y = load_iris(return_X_y=True)
 QUICK: dict[str, Any] = {"n_inducing": 8, "max_epochs": 4, "calibrate": False, "random_state": 0, "device": "cpu"}
@@ -61,6 +62,32 @@ def test_what_is_restored_has_the_same_bits_and_learns_on_alike(fitted, again):
         one, two = (pickle.loads(pickle.dumps(c)).partial_fit(X[20:60], Y[20:60]) for c in (fitted, found))
         np.testing.assert_array_equal(one.predict_log_proba(X), two.predict_log_proba(X))
         assert type(found._online._trainer.optimizer) is type(fitted._online._trainer.optimizer)
+
+
+@pytest.fixture(scope="module", params=["standard", "quantile", None])
+def mixed(request: pytest.FixtureRequest) -> GPClassifier:
+    classifier = GPClassifier("sep", scaling=request.param, **QUICK)
+    with pytest.warns(match="'id'"):
+        return classifier.fit(mixed_table(), np.arange(400) % 3)
+
+
+def by_skops(classifier: GPClassifier) -> Any:
+    io = pytest.importorskip("skops.io")
+    return io.loads(io.dumps(classifier), trusted=["cavity.classifier.GPClassifier"])
+
+
+@pytest.mark.parametrize("again", [lambda c: pickle.loads(pickle.dumps(c)), copy.deepcopy, by_skops])
+def test_a_mixed_table_has_the_same_bits_and_learns_on_alike(mixed, again):
+    found, new = again(mixed), mixed_table(100, seed=1)
+    kinds = types_in(mixed.__getstate__())
+    assert not any(kind.__module__.startswith(("cavity", "torch")) for kind in kinds if not issubclass(kind, str))
+    np.testing.assert_array_equal(found.predict_log_proba(new), mixed.predict_log_proba(new))
+    np.testing.assert_array_equal(found.inducing_points_, mixed.inducing_points_)
+    assert (found.columns_, found.groups_, found._schema) == (mixed.columns_, mixed.groups_, mixed._schema)
+    for one, two in zip(found._encoding.categories, mixed._encoding.categories, strict=True):
+        assert (one.by_fold is None) == (two.by_fold is None)
+    learned = [pickle.loads(pickle.dumps(c)).partial_fit(new, np.arange(100) % 3) for c in (found, mixed)]
+    np.testing.assert_array_equal(*(c.predict_log_proba(new) for c in learned))
 
 
 def test_a_pickle_with_tensors_can_still_be_read(fitted):

@@ -283,7 +283,7 @@ def test_a_gradient_that_is_small_for_so_many_rows_makes_a_small_step():
 
 def test_prior_spec():
     assert arguments(priors=None).log_priors == {}
-    assert arguments(priors="default").log_priors == PRIORS
+    assert arguments(priors="default").log_priors() == PRIORS
     assert arguments(priors={"noise": (0.1, 1.0)}).log_priors == {"noise": (0.1, 1.0)}
 
 

@@ -5,9 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from cavity import GPClassifier
 from cavity.gp.probabilities import Uncertainty
@@ -222,7 +226,8 @@ def test_without_axes_it_opens_a_figure():
         ({"resolution": 1}, "resolution=1"),
         ({"rows": X[:, :1]}, r"at least two features, got \(40, 1\)"),
         ({"rows": X[:0, :2]}, r"at least two features, got \(0, 2\)"),
-        ({"rows": np.where(X[:, :2] > 1, np.nan, 0.0)}, "`X` must be finite, got missing or infinite values"),
+        ({"rows": np.where(X[:, :2] > 1, np.inf, 0.0)}, "`X` must be finite, got infinite values"),
+        ({"rows": np.where([True, False], np.nan, X[:, :2])}, "The feature 'x0' must hold numbers .* got no values"),
         ({"features": (0, 0)}, r"features=\(0, 0\)"),
         ({"features": (0,)}, r"features=\(0,\)"),
         ({"features": (0, 2)}, "The feature 2 must be an index from 0 to 1"),
@@ -259,3 +264,86 @@ def test_a_constant_feature_still_has_an_axis(ax):
 def test_a_classifier_without_probabilities_is_refused(ax):
     with pytest.raises(TypeError, match="predict_proba"):
         BoundaryDisplay.from_estimator(SimpleNamespace(), X[:, :2], ax=ax)
+
+
+# --- Tables with categories, dates and gaps ---
+
+
+def mixed(n=90):
+    rng = np.random.default_rng(0)
+    u, v, city = rng.standard_normal(n), rng.standard_normal(n), rng.choice(["Bonn", "Ulm"], n, p=[0.3, 0.7])
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(n), unit="D")
+    table = pd.DataFrame({"u": u, "city": pd.Categorical(city), "v": v, "day": day, "is_new": rng.random(n) < 0.8})
+    table.loc[::9, "u"] = np.nan
+    return table, np.where(v + 2.0 * (city == "Ulm") > 1.0, "yes", "no")
+
+
+TABLE, LABELS = mixed()
+
+
+@pytest.fixture(scope="module")
+def of_table():
+    return GPClassifier(n_inducing=10, max_epochs=10, calibrate=False, random_state=0).fit(TABLE, LABELS)
+
+
+@pytest.mark.parametrize("frame", [lambda X: X, pl.from_pandas, pa.Table.from_pandas])
+def test_other_columns_of_a_table_are_held_at_typical_values(ax, of_table, frame):
+    X = frame(TABLE)
+    show = {"features": ("u", "v"), "resolution": 6, "inducing": True, "ax": ax}
+    display = BoundaryDisplay.from_estimator(of_table, X, LABELS, **show)
+    points = display.plane.points
+    assert isinstance(points, type(X))
+    points = points.to_pandas() if isinstance(points, pa.Table) else points
+    assert [str(value) for value in set(points["city"])] == ["Ulm"]
+    assert {bool(value) for value in points["is_new"]} == {True}
+    assert {pd.Timestamp(value) for value in points["day"]} == {TABLE["day"][45]}
+    assert ax.get_title(loc="left") == "other features at their median or most frequent level"
+    assert display.plane.axes[0][0] < np.nanmin(TABLE["u"])
+    assert np.isfinite(display.inducing).all()
+    frozen = BoundaryDisplay.from_estimator(of_table, X, LABELS, **show, fixed={"city": "Bonn"})
+    assert ax.get_title(loc="left").startswith("city = Bonn, others at median")
+    assert np.abs(frozen.proba - display.proba).max() > 0.1
+
+
+def test_a_level_can_be_given_by_any_type_and_a_gap_by_none(ax, of_table):
+    show = {"features": ("u", "v"), "resolution": 5, "ax": ax}
+    given = [BoundaryDisplay.from_estimator(of_table, TABLE, fixed={"is_new": value}, **show).proba
+             for value in (False, "False", np.False_)]  # fmt: skip
+    np.testing.assert_array_equal(given[0], given[1])
+    np.testing.assert_array_equal(given[0], given[2])
+    display = BoundaryDisplay.from_estimator(of_table, TABLE, fixed={"city": None}, **show)
+    assert display.plane.points["city"].isna().all()
+    assert ax.get_title(loc="left").startswith("city = missing")
+    row = [0.0, "Ulm", 0.0, TABLE["day"][3], True]
+    display = BoundaryDisplay.from_estimator(of_table, TABLE, fixed=row, **show)
+    assert set(display.plane.points["day"]) == {TABLE["day"][3]}
+
+
+def test_a_list_of_mixed_rows(ax):
+    rows = TABLE[["u", "city", "v"]].astype(object).to_numpy().tolist()
+    clf = GPClassifier(n_inducing=5, max_epochs=2, calibrate=False, random_state=0).fit(rows, LABELS)
+    display = BoundaryDisplay.from_estimator(clf, rows, LABELS, features=(0, 2), resolution=5, ax=ax)
+    assert set(display.plane.points[:, 1]) == {"Ulm"}
+    assert ax.get_title(loc="left") == "other features at their most frequent level"
+
+
+def test_other_classifiers_draw_tables_too(ax):
+    encode = make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough")
+    X = TABLE[["v", "city", "u"]].fillna({"u": 0.0})
+    model = make_pipeline(encode, LogisticRegression()).fit(X, LABELS)
+    BoundaryDisplay.from_estimator(model, X, LABELS, features=("u", "v"), resolution=5, ax=ax)
+    assert ax.get_title(loc="left") == "other features at their most frequent level"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"features": ("u", "city")}, "The feature 'city' must hold numbers to be drawn, got a category of 2 levels"),
+        ({"features": ("day", "v")}, "The feature 'day' must hold numbers to be drawn, got a date"),
+        ({"fixed": {"city": "Rome"}}, "a level of 'city' or None, got 'Rome'; its levels are 'Bonn', 'Ulm'"),
+        ({"fixed": {"u": "many"}}, "a number for 'u', got 'many'"),
+    ],
+)
+def test_what_a_table_cannot_show_is_named(ax, of_table, more, message):
+    with pytest.raises(ValueError, match=message):
+        BoundaryDisplay.from_estimator(of_table, TABLE, resolution=5, ax=ax, **({"features": ("u", "v")} | more))

@@ -117,3 +117,15 @@ def test_what_cannot_be_drawn_is_named(changes):
 def test_shapes_must_fit():
     with pytest.raises(ValueError, match=r"`relevance` must have shape \(1, 4\) or \(3, 4\), got \(2, 4\)"):
         RelevanceDisplay(RELEVANCE, classes=[0, 1, 2], feature_names=NAMES)
+
+
+def test_a_table_has_one_bar_for_each_column(ax):
+    rng = np.random.default_rng(0)
+    age, city = rng.standard_normal(80), rng.choice(["Bonn", "Ulm", None], 80)
+    y, age[::7] = age > 0, np.nan
+    X = pd.DataFrame({"city": city, "age": age})
+    clf = GPClassifier(n_inducing=5, max_epochs=2, calibrate=False, random_state=0).fit(X, y)
+    display = RelevanceDisplay.from_estimator(clf, ax=ax)
+    assert list(display.feature_names) == ["city", "age"]
+    inverse = 1 / clf.kernel_.lengthscale  # of the city, of the age, of its gaps
+    np.testing.assert_allclose(display.relevance, np.column_stack([inverse[:, 0], np.hypot(*inverse[:, 1:].T)]))

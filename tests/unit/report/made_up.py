@@ -5,7 +5,16 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.metrics import CalibrationCheck, Interval, ReliabilityCurve, ScoreIntervals
-from cavity.report.findings import Advice, Findings, Map, Relevance, TrainingCurve, TrainingEvent, UncertainRow
+from cavity.report.findings import (
+    Advice,
+    ColumnSummary,
+    Findings,
+    Map,
+    Relevance,
+    TrainingCurve,
+    TrainingEvent,
+    UncertainRow,
+)  # fmt: skip
 
 HOSTILE = [
     "<script>window.hacked = 1</script>",
@@ -70,14 +79,22 @@ def hostile():
     """Text that tries to break out of the page, or that cannot be shown."""
     found = renamed(digits(), HOSTILE)
     features = HOSTILE + found.relevance.features[len(HOSTILE) :]
+    values = tuple(zip(HOSTILE, HOSTILE[::-1], strict=True))
+    levels = tuple((text, 1) for text in HOSTILE)
     return replace(
         found,
+        columns=[ColumnSummary(text, text, text, 0.5, None, 3, levels) for text in HOSTILE],
+        uncertain=[row._replace(values=values) for row in found.uncertain],
         title=HOSTILE[0] + HOSTILE[6],
         created=HOSTILE[3],
         scores=[line._replace(name=HOSTILE[i], note=HOSTILE[i + 1]) for i, line in enumerate(found.scores)],
         relevance=found.relevance._replace(features=features),
         training=found.training._replace(events=[TrainingEvent(3, HOSTILE[0]), TrainingEvent(4, HOSTILE[7])]),
-        map=found.map._replace(axes=(HOSTILE[7], HOSTILE[0])),
+        map=found.map._replace(
+            axes=(HOSTILE[7], HOSTILE[0]),
+            columns=tuple(features),
+            points=np.resize(np.array(HOSTILE, dtype=object), (len(found.map.inducing), len(features))),
+        ),
         advice=[Advice("warning", HOSTILE[1], HOSTILE[7]), Advice("unheard of", HOSTILE[5], "")],
         about=[(HOSTILE[i], HOSTILE[-i]) for i in range(len(HOSTILE))],
     )
