@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from cavity import CavityWarning, GPClassifier
-from cavity.data import Arrays
+from cavity.data import Arrays, read_all, survey
+from cavity.data.schema import find_schema
 
 pa = pytest.importorskip("pyarrow")
 
@@ -82,6 +83,37 @@ def test_the_column_is_named_in_every_call(form, case, fitted):
     for call in (fitted[form].predict_proba, fitted[form].uncertainty):
         with pytest.raises((ValueError, TypeError), match=rf"^X: column {name} "):
             call(X)
+
+
+@pytest.mark.parametrize("case", ["bytes", "lists"])
+def test_sources_name_the_column_and_the_row_of_all(case, monkeypatch):
+    monkeypatch.setattr("cavity.data.arrays.block_rows", lambda n_features, lanes: 10)
+    table = pd.DataFrame(GOOD | {"c": BAD[case][0]})
+    with pytest.raises(
+        TypeError, match=r"^X: column 'c' must hold numbers, got .* in row 0\. Convert it to numbers or"
+    ):
+        GPClassifier().fit(Arrays(table, Y))
+    later = pd.concat([pd.DataFrame(GOOD | {"c": NUMBERS}), table], ignore_index=True).astype({"c": object})
+    with pytest.raises(TypeError, match=r"^X: column 'c' must hold numbers, got .* in row 40\."):
+        GPClassifier().fit(Arrays(later, np.tile(Y, 2)))
+
+
+@pytest.mark.parametrize("case", [*OTHER, "gap"])
+def test_sources_read_the_same_columns_as_frames(case, monkeypatch):
+    """Also where only later rows say what a column of objects holds."""
+    monkeypatch.setattr("cavity.data.arrays.block_rows", lambda n_features, lanes: 10)
+    cells = with_cell(None) if case == "gap" else OTHER[case][0]
+    table = pd.DataFrame(GOOD | {"c": cells}).astype({"c": object})
+    later = pd.concat([pd.DataFrame(GOOD | {"c": NUMBERS}), table], ignore_index=True)
+    for frame, labels in ((table, Y), (later, np.tile(Y, 2))):
+        if frame is later and case in ("dates", "days"):
+            with pytest.raises(TypeError, match=r"^X: column 'c' must hold"):
+                read_all(Arrays(frame, labels))
+            continue
+        schema = survey(Arrays(frame, labels, categorical_features="from_dtype")).schema
+        expected = find_schema(frame)
+        assert (schema is None and expected.is_numeric) or schema == expected
+        np.testing.assert_array_equal(read_all(Arrays(frame, labels))[0][:, :2], frame[["a", "b"]])
 
 
 @pytest.mark.parametrize("form", FORMS)

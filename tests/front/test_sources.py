@@ -224,7 +224,7 @@ def test_few_rows_with_categories_are_fitted_as_a_frame_is(kind, table, files):
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_stream_is_encoded_as_rows_in_memory_are(kind, weight, table, files):
     X, y = halves(table)
-    changes = {"batch_size": 100, "max_epochs": 1, "calibrate": False, "class_weight": weight}
+    changes = {"batch_size": 100, "max_epochs": 1, "calibrate": False, "class_weight": weight, "scaling": "standard"}
     found, expected = (classifier(**changes).fit(*given)._encoding for given in ((files[kind],), (X, y)))
     assert (found.numeric, found.cycles) == (expected.numeric, expected.cycles)
     np.testing.assert_allclose(found.gaps, expected.gaps, rtol=1e-12)

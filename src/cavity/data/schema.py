@@ -265,7 +265,7 @@ def has_too_many_levels(counts: Counter[str]) -> bool:
 def too_many_levels(column: Column) -> Column:
     """Return the column as one that is left out because of its levels."""
     reason = f"text with more than {MAX_LEVELS:,} different values, or {MAX_LEVEL_TEXT:,} characters in them"
-    return replace(column, kind=LEFT_OUT, levels=(), reason=reason)
+    return replace(column, kind=LEFT_OUT, levels=None, reason=reason)
 
 
 def chosen_places(categorical: CategoricalFeatures, names: Sequence[Any]) -> set[int] | None:
@@ -527,7 +527,9 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
             except pa.ArrowInvalid:
                 is_right = False
         if not is_right:
-            raise TypeError(f"{where} must hold {kind}s, as in training, got {type_}, such as {_example(values)}")
+            raise TypeError(
+                f"{where} must hold {kind}s, as in training, got {type_}, such as {_example(values, first)}"
+            )
         wide = pa.int32() if types.is_date32(type_) or types.is_time32(type_) else pa.int64()
         found = _floats(values.view(wide), pa)
         if types.is_date32(type_):
@@ -539,8 +541,10 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
         return np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.to_pylist())])
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):
         what = "dates or times" if types.is_temporal(type_) else str(type_)
-        raise TypeError(f"{where} must hold numbers, got {what}, such as {_example(values)}. Convert it to numbers or "
-                        "leave it out (float() argument must be a string or a real number)")  # fmt: skip
+        raise TypeError(
+            f"{where} must hold numbers, got {what}, such as {_example(values, first)}. Convert it to numbers or leave "
+            "it out (float() argument must be a string or a real number)"
+        )
     return _floats(values, pa)
 
 
@@ -569,8 +573,9 @@ def _cell_number(cell: Any, kind: str, where: str, row: int) -> float:
     )
 
 
-def _example(values: Any) -> str:
-    return next((repr(cell) for cell in values.to_pylist() if cell is not None), "nothing")
+def _example(values: Any, first: int) -> str:
+    cells = ((first + i, cell) for i, cell in enumerate(values.to_pylist()) if cell is not None)
+    return next((f"{cell!r} in row {row}" for row, cell in cells), "nothing")
 
 
 def iterate_left_out(schema: Schema) -> Iterator[Column]:

@@ -146,10 +146,10 @@ def read_all(source: Source) -> tuple[Array, NDArray[Any]]:
     >>> X[:, 0].tolist(), y.tolist()
     ([1.0, 2.0, 3.0], ['no', 'yes', 'no'])
     """
-    from cavity.data.surveys import find_levels
-
     schema = schema_of(source)
     if schema is not None and schema.has_unknown_levels:
+        from cavity.data.surveys import find_levels
+
         source = coded(source, find_levels(source, schema)[0])
     blocks = [block for lane in range(source.lanes) for block in source.blocks(lane)]
     if not blocks:

@@ -130,7 +130,8 @@ def survey(
             missing = _sums(missing, dict(zip(map(label_text, labels), by_label, strict=True)))
         if schema is not None and schema.categories:
             y = encode(labels_of(block), found_classes, block.where)
-            levels = _sums(levels, level_counts(schema, block.X, y, np.ones(len(y)), len(found_classes)))
+            for j, found in level_counts(schema, block.X, y, np.ones(len(y)), len(found_classes)).items():
+                levels[j] = np.add(levels[j], found, out=levels[j]) if j in levels else found
     by_lane = {lane: moments for found in workers.gather(by_lane) for lane, moments in found.items()}
     if not by_lane:
         raise ValueError("The source has no rows; at least one is required.")
@@ -202,7 +203,7 @@ def find_levels(
             kept[j] = too_many_levels(kept[j])
             continue
         whole = sum(parts, Counter[str]())
-        kept[j] = with_levels(replace(kept[j], levels=()), whole, whole.total(), j in (named or ()))
+        kept[j] = with_levels(kept[j], whole, whole.total(), j in (named or ()))
         if kept[j].kind == CATEGORY and len(whole) > most:
             frequent = sorted(whole, key=lambda level: (-whole[level], level))[:most]
             kept[j] = replace(kept[j], levels=tuple(sorted(frequent)))
