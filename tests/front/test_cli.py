@@ -537,7 +537,9 @@ def test_a_fit_says_how_each_column_was_read(mixed, tmp_path):
     found = run("fit", mixed / "visits.csv", "-o", tmp_path / "m.cavity", *AS_READ)
     assert "left out: id (text with 240 different values in 240 rows); --categorical" in found.stderr
     assert "text that is no number counts as missing: 'age' (6 cells, such as 'n/a?' in row 1)" in found.stderr
-    assert "'group' is read as a category (text: row 1 has 'x'); --numeric group reads it as numbers" in found.stderr
+    assert (
+        "categories, though most cells are numbers: group (text: row 1 has 'x'); --numeric group reads" in found.stderr
+    )
     assert found.stdout.splitlines()[:6] == [
         f"{mixed / 'visits.csv'}: 240 rows, 7 features, 2 labels in 'outcome'",
         "  2 numbers: age, score",
@@ -562,11 +564,25 @@ def test_mostly_numbers_with_many_values_are_left_out_and_explained(mixed, tmp_p
     command = ["fit", mixed / "visits.csv", "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
     told = json.loads(run(*command, "--json").stdout)
     assert told["left_out"]["age"] == "text: row 1 has 'n/a?'"
-    assert any(note.startswith("'age' is left out (text: row 1 has 'n/a?'); --numeric age") for note in told["notes"])
+    expected = "left out, though most cells are numbers: age (text: row 1 has 'n/a?'); --numeric age reads numbers"
+    assert any(note.startswith(expected) for note in told["notes"])
     assert "age" not in told["features"]
     told = json.loads(run(*command, "--json", "--categorical", "age", "--categorical", "id,group").stdout)
     assert told["left_out"] == {}
     assert [one["kind"] for one in told["columns"] if one["name"] in ("age", "id", "group")] == ["category"] * 3
+
+
+def test_text_that_looks_like_numbers_is_a_category_without_many_words(tmp_path):
+    columns = {f"code {k}": [str(i % (k + 2)) for i in range(60)] for k in range(15)}
+    columns |= {"many": [str(i % 30) for i in range(60)], "all": [str(i * i) for i in range(60)], "y": ["a", "b"] * 30}
+    pq.write_table(pa.table(columns), tmp_path / "codes.parquet")
+    command = ["fit", tmp_path / "codes.parquet", "--target", "y", "-o", tmp_path / "m.cavity", "--json", *QUICK]
+    told = json.loads(run(*command).stdout)
+    assert [one["kind"] for one in told["columns"]] == ["category"] * 16 + ["number"]
+    assert [note for note in told["notes"] if "--numeric" in note] == [
+        "read as categories, though most cells are numbers: many (text that looks like numbers); --numeric many reads "
+        "numbers, and other text as missing"
+    ]
 
 
 def test_the_rows_held_out_of_a_mixed_table_are_known_again_in_any_form(mixed, tmp_path):

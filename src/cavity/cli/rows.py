@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.cli.holdout import recognize
+from cavity.cli.options import join_names
 from cavity.cli.output import Output, plural
 from cavity.data.csv import CSVFiles
 from cavity.data.labels import encode, label_text
@@ -139,7 +139,7 @@ class Inputs(NamedTuple):
                 if text is not None and name not in self.numeric:
                     raise ValueError(f"{table.name}: column {name!r} must hold numbers, as in training, got "
                                      f"{shortened(text.text)} in row {text.row}; correct it or leave it empty, or fit "
-                                     f"with --numeric {quoted(name)}")  # fmt: skip
+                                     f"with --numeric {join_names(name)}")  # fmt: skip
                 strays |= {name: text} if text is not None else {}
             if column.kind in (NUMBER, DATE, TIME):
                 cells = Schema((column,)).read(arrow().table({name: values}), table.name, first)
@@ -156,11 +156,6 @@ def joined(column: Any) -> Any:
 def decimal_point(table: TableFiles) -> str:
     """Return what separates the decimals of numbers in text."""
     return table.format(table.files[0]).decimal if isinstance(table, CSVFiles) else "."
-
-
-def quoted(name: str) -> str:
-    """Return a column name as the shell and an option with names take it."""
-    return shlex.quote(f'"{name}"' if "," in name else name)
 
 
 def shortened(text: str) -> str:
