@@ -7,6 +7,7 @@ was. Statistics are weighted: a row of weight w counts as w copies of it. They a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +124,7 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
         if not known.any():
             x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
-        count = np.bincount(index, weights=weight[known])
+        count = np.bincount(index, weights=weight[known]).astype(np.float64)
         if scaling == "skewed" and not _is_skewed(values, count):
             ends = values[[0, -1]] if len(values) > 1 else values
             knots.append(ends)
@@ -144,7 +145,7 @@ def _is_skewed(values: Array, count: Array) -> bool:
     variance = float((share * deviation**2).sum())
     if variance <= 0.0 or share.max() > TIES:
         return variance > 0.0
-    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance**1.5
+    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance * math.sqrt(variance)
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
@@ -202,7 +203,7 @@ class Cycle(NamedTuple):
 
     def transform(self, cells: Array) -> Array:
         angle = 2.0 * np.pi / self.period * np.fmod(cells[:, self.column], self.period)
-        return np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+        return np.asarray(np.nan_to_num(np.stack([np.cos(angle), np.sin(angle)], axis=1)))
 
 
 @dataclass(frozen=True)
@@ -454,14 +455,19 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
 def _fit_levels(column: int, counts: Array, total: float) -> Levels:
     """Encode a category by indicators of its levels, or by their class frequencies where they are many.
 
+    Class frequencies need rows in the other folds. Without them, the most frequent levels have indicators.
+
     Args:
         column: its place.
         counts: weight of the rows by fold, level and class, (FOLDS, K, C).
         total: weight of all rows, those with gaps too.
     """
-    rows = counts.sum((0, 2))
-    place = np.cumsum(np.ones(len(rows), dtype=np.int64)) - 1
+    rows, by_level = counts.sum((0, 2)), counts.sum(2)
     is_rare = rows < RARE_ROWS
+    hidden = float((by_level * (by_level == rows) * ~is_rare).sum())  # rows whose level has none in the other folds
+    if hidden > 0.5 * float(rows[~is_rare].sum()):  # equal rows share a fold, and these are much the same
+        is_rare[np.argsort(-rows, kind="stable")[MOST_INDICATORS - 1 :]] = True
+    place = np.arange(len(rows))
     if is_rare.sum() > 1:  # rare levels share the last indicator
         place = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1)
     width = int(place.max()) + 1
@@ -479,7 +485,7 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         return np.asarray(np.log(shrunk / shrunk.sum(1, keepdims=True)) - np.log(prior / PRIOR_ROWS))
 
     by_fold = np.stack([ratios(counts.sum(0) - fold) for fold in counts])
-    weight = counts.sum(2)[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
+    weight = by_level[..., None] / max(float(counts.sum()), 1.0)  # of each fold and level
     center = (weight * by_fold[:, :-1]).sum((0, 1))
     spread = np.sqrt((weight * (by_fold[:, :-1] - center) ** 2).sum())
     scale = 1.0 / max(float(spread), np.sqrt(LEAST_VARIANCE))

@@ -617,7 +617,7 @@ class OnlineFit:
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
         plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
-        about = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
+        about: tuple[Any, ...] = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
         fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))
         encoding = fit._fit_encoding("standard" if settings.scaling == "auto" else settings.scaling, rows)
         model = fit.initialize(rows, encoding)

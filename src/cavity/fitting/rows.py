@@ -120,7 +120,7 @@ def validate_training(
 
 def _without_empty(schema: Schema | None, X: Array, names: NDArray[Any] | None) -> tuple[Schema | None, Array]:
     """Leave out columns without any value; raise ValueError if no column is left."""
-    empty = np.isnan(X).all(0)
+    empty = np.asarray(np.isnan(X).all(0))
     if schema is None and empty.any():
         schema = Schema(tuple(map(Column, range(X.shape[1]) if names is None else names)))
     if schema is None:

@@ -405,7 +405,7 @@ def test_levels_of_any_content():
     column, cells = only(rows)
     assert column.levels == tuple(sorted(levels))
     assert [column.levels[int(k)] for k in cells] == levels
-    assert only(pd.DataFrame({"x": pd.Categorical(levels, pd.Index(levels, dtype=object))}))[1] == cells
+    assert only(pd.DataFrame({"x": pd.Categorical.from_codes(range(12), pd.Index(levels, dtype=object))}))[1] == cells
 
 
 def test_identifiers_are_left_out_with_a_reason():
@@ -446,7 +446,8 @@ def test_too_many_levels_are_left_out_even_if_named(monkeypatch):
     assert MAX_LEVELS >= 10_000
     monkeypatch.setattr(module, "MAX_LEVELS", 30)
     column = find_schema([[f"u{i}"] for i in range(31)], [0]).columns[0]
-    assert (column.kind, column.reason) == (LEFT_OUT, "text with more than 30 different values")
+    assert column.kind == LEFT_OUT
+    assert column.reason.startswith("text with more than 30 different values")
 
 
 def test_levels_are_counted_by_their_text():
