@@ -36,7 +36,7 @@ def split_names(text: str | None) -> list[str]:
 def join_names(*names: str) -> str:
     """Join names for an option, quoted for a shell.
 
-    >>> join_names("age", "height"), join_names("a, b")
-    ('age,height', '\'"a, b"\'')
+    >>> print(join_names("age", "height"), join_names("a, b"))
+    age,height '"a, b"'
     """
     return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
