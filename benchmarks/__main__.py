@@ -47,8 +47,10 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--lengthscale", type=POSITIVE, help="Initial length-scale in quality, instead of one from the data.")
 @click.option(
     "--what", multiple=True,
-    help="A competitor of quality, such as gpflow, a fit of busy, or a table of short_limits. Default: all.",
+    help="A competitor of quality, such as gpflow, a fit of busy, a table of short_limits, or the files of memory, csv "
+    "or parquet. Default: all; for memory, parquet.",
 )  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), help="Rows of memory, instead of its own two sizes.")
 @click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")
 @click.option("--picture", type=FILE, default=FOLDER / "speed.png", help="PNG, SVG or PDF file for plot.")
 def main(
@@ -66,6 +68,7 @@ def main(
     own_rate: float | None,
     lengthscale: float | None,
     what: tuple[str, ...],
+    rows: int | None,
     against: Path | None,
     picture: Path,
 ) -> None:
@@ -80,7 +83,7 @@ def main(
         torch.set_num_threads(threads)
     shape = Size(*size)
     shape = shape._replace(M=inducing or shape.M, B=batch or shape.B)
-    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale, what)
+    options = Options(shape, device, dtype, data, seconds, rate, own_rate, lengthscale, what, rows)
     try:
         if against is not None:
             if names != ("step",):

@@ -1,16 +1,22 @@
-"""The peak memory of training and of prediction from Parquet files, for few rows and for many."""
+"""The peak memory of training and of prediction from files, for few rows and for many.
+
+`parquet` has numbers. `csv` has five categories, one of them of 10,000 levels, and a tenth of its cells is missing; the
+command line reads it as on a machine whose memory it does not fit into.
+"""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.csv import CSVWriter
 from pyarrow.parquet import ParquetWriter
 
 from benchmarks.measure import in_child
@@ -25,13 +31,20 @@ FEATURES, CLASSES = 10, 4
 MODEL: dict[str, Any] = {"method": "sep", "n_inducing": 100, "batch_size": 500, "random_state": 0, "tol": 0.0}
 
 
+CSV_ROWS = (100_000, 1_000_000)
+LEVELS, NUMBERS, CSV_CLASSES = (3, 10, 100, 1_000, 10_000), 5, 3
+GAPS = 0.1  # of the cells
+
+
 def measure(options: Options) -> Iterator[Record]:
-    """Measure both sizes; they make their own data."""
-    for n_rows in ROWS:
-        with tempfile.TemporaryDirectory() as folder:
-            write_rows(Path(folder) / "rows", n_rows)
-            for what in ("train", "predict"):
-                yield in_child(_from_disk, what, folder, n_rows, device=options.device)
+    """Measure both sizes, or that of the options; they make their own data. Without `what`, from Parquet alone."""
+    for kind in options.what or ("parquet",):
+        write, work, sizes = CASES[kind]
+        for n_rows in sizes() if options.rows is None else (options.rows,):
+            with tempfile.TemporaryDirectory() as folder:
+                write(Path(folder) / "rows", n_rows)
+                for what in ("train", "predict"):
+                    yield in_child(work, what, folder, n_rows, device=options.device)
 
 
 def write_rows(folder: Path, n_rows: int, seed: int = 0) -> None:
@@ -67,3 +80,50 @@ def _from_disk(what: str, folder: str, n_rows: int) -> Record:
     seconds = round(time.perf_counter() - began, 3)
     return {"case": "memory", "what": what, "rows": n_rows, "C": CLASSES, "M": MODEL["n_inducing"],
             "B": MODEL["batch_size"], "D": FEATURES, "seconds": seconds}  # fmt: skip
+
+
+def write_mixed_csv(folder: Path, n_rows: int, seed: int = 0) -> None:
+    """Write a CSV file of synthetic rows: labels by all categories and two numbers, a tenth of the cells missing."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    effects = [rng.standard_normal(n) for n in LEVELS]
+    sizes = [min(GROUP_ROWS, n_rows - start) for start in range(0, n_rows, GROUP_ROWS)]
+    tables = (pa.table(_mixed_columns(rng, size, effects)) for size in sizes)
+    table = next(tables)
+    with CSVWriter(folder / "rows.csv", table.schema) as writer:
+        writer.write_table(table)
+        for table in tables:
+            writer.write_table(table)
+
+
+def _mixed_columns(rng: np.random.Generator, n_rows: int, effects: list[Any]) -> dict[str, Any]:
+    X, levels = rng.standard_normal((n_rows, NUMBERS)), [rng.integers(0, n, n_rows) for n in LEVELS]
+    score = np.sin(2.0 * X[:, 0]) + X[:, 1] + sum(effect[level] for effect, level in zip(effects, levels, strict=True))
+    label = np.array(["low", "middle", "high"])[np.digitize(score, [-1.0, 1.0])]
+    columns = {f"x{j}": pa.array(X[:, j].round(4), mask=rng.random(n_rows) < GAPS) for j in range(NUMBERS)}
+    for n, level in zip(LEVELS, levels, strict=True):
+        names = np.array([f"level {k}" for k in range(n)], dtype=object)
+        columns[f"of_{n}"] = pa.array(names[level], pa.string(), mask=rng.random(n_rows) < GAPS)
+    return columns | {"label": label}
+
+
+def _from_command_line(what: str, folder: str, n_rows: int) -> Record:
+    """Run `cavity fit` or `cavity predict` in this process, whose memory is measured."""
+    from cavity.cli import main
+
+    rows, model = f"{folder}/rows/rows.csv", f"{folder}/rows.cavity"
+    settings = ["--method", "sep", "--inducing", str(MODEL["n_inducing"]), "--batch-size", str(MODEL["batch_size"])]
+    train = ["fit", rows, "--target", "label", "-o", model, "--epochs", "1", *settings]
+    predict = ["predict", model, rows, "-o", f"{folder}/predictions/"]
+    began = time.perf_counter()
+    with mock.patch("cavity.cli.fit.is_large", return_value=True):
+        main(train if what == "train" else predict, standalone_mode=False)
+    seconds = round(time.perf_counter() - began, 3)
+    return {"case": "memory", "what": f"{what} csv", "rows": n_rows, "C": CSV_CLASSES, "M": MODEL["n_inducing"],
+            "B": MODEL["batch_size"], "D": NUMBERS + len(LEVELS), "seconds": seconds}  # fmt: skip
+
+
+CASES: dict[str, tuple[Callable[[Path, int], None], Callable[[str, str, int], Record], Callable[[], Sequence[int]]]] = {
+    "parquet": (write_rows, _from_disk, lambda: ROWS),
+    "csv": (write_mixed_csv, _from_command_line, lambda: CSV_ROWS),
+}

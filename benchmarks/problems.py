@@ -38,7 +38,9 @@ class Options(NamedTuple):
         rate: the rivals' learning rate of Adam.
         own_rate: cavity's learning rate of Adam; None for its default.
         lengthscale: where all competitors of `quality` start; None for cavity's choice from the data.
-        what: competitors of `quality`, fits of `busy` or tables of `short_limits` by name; empty for all.
+        what: competitors of `quality`, fits of `busy`, tables of `short_limits` or files of `memory` by name; empty
+            for all, in `memory` for Parquet.
+        rows: of `memory`, instead of its own sizes.
     """
 
     size: Size = Size()
@@ -50,6 +52,7 @@ class Options(NamedTuple):
     own_rate: float | None = None
     lengthscale: float | None = None
     what: tuple[str, ...] = ()
+    rows: int | None = None
 
     def selects(self, what: str) -> bool:
         """Return whether to run this competitor or table."""

@@ -15,8 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import Survey
-from cavity.data.schema import Column, Schema
-from cavity.data.source import Source, as_source, is_source
+from cavity.data.schema import NUMBER, Column, Schema
+from cavity.data.source import Source, as_source, is_source, schema_of
 from cavity.fitting.encoding import Encoding, Group, TableEncoding
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
 from cavity.fitting.rows import read_cells, validate_training
@@ -316,7 +316,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         if is_source(X):
             if y is not None or sample_weight is not None:
                 raise ValueError("y and sample_weight must be None with a source, which has its own labels")
-            return self._set_fitted(fit_source(as_source(X), survey, options))
+            source = as_source(X, settings.categorical_features)
+            return self._set_fitted(fit_source(source, survey, options))
         categorical = settings.categorical_features
         table = validate_training(self, X, y, sample_weight, settings.class_weight, categorical_features=categorical)
         return self._set_fitted(fit_rows(table, options))
@@ -546,8 +547,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         return read_cells(self, X, self._schema)
 
     def _validate_source(self, X: Any) -> Source:
+        """Return a source with the columns of the fit, by their names where both have names."""
         check_is_fitted(self, "posterior_")
         source, names = as_source(X), self._feature_names()
+        schema, own, own_names = Schema(tuple(self.columns_)), schema_of(source), source.feature_names
+        if names is None and self._schema is None and own is not None:  # a model of numbers takes the numbers
+            columns = tuple(column for column in own.columns if column.kind == NUMBER)
+            schema = Schema(columns) if len(columns) == self.n_features_in_ else schema
+        is_alike = self._schema is None and own is None and (None in (names, own_names) or names == own_names)
+        if not is_alike and hasattr(source, "with_schema"):
+            source = source.with_schema(schema)
         if source.n_features != self.n_features_in_:
             raise ValueError(
                 f"the source has {source.n_features} features, but GPClassifier is expecting {self.n_features_in_} "

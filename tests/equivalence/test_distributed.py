@@ -1,11 +1,14 @@
 """Several processes find what one finds: the rows are shared, the sums are the same."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.data import Arrays
+from cavity.data import CSV, Arrays, Parquet
 from cavity.datasets import make_waveform
+from tests.tables import mixed_table, write_csv, write_parquet
 from tests.workers import run
 
 STEPS = 50
@@ -111,3 +114,33 @@ def test_workers_agree_on_a_fit_that_is_cut_short(tmp_path):
             np.testing.assert_allclose(p, expected[0], rtol=0, atol=1e-3)
     for a, b in zip(*ranks, strict=True):
         np.testing.assert_array_equal(a[0], b[0])
+
+
+def from_files(folder):
+    """Fits of a table with categories, a date and gaps: batches from Parquet and CSV, and all rows of Parquet."""
+    found = {}
+    sources = {"parquet": Parquet(folder / "parquet", target="label", lanes=4), "csv": CSV(folder / "csv", "label")}
+    new = mixed_table(50, seed=1).drop(columns="label")
+    settings = {"n_inducing": 8, "random_state": 0, "tol": 0.0}
+    for name, batch_size in (("parquet", 40), ("csv", 40), ("parquet", None)):
+        model = GPClassifier(**settings, batch_size=batch_size, max_epochs=5, class_weight="balanced", device="cpu")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X has columns that are left out")
+            model.fit(sources[name])
+        levels = [part.table for part in model._encoding.categories]
+        found[name, batch_size] = (model._schema, model.predict_proba(new), model.log_marginal_likelihood_, *levels)
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_workers_find_the_levels_and_gaps_of_all_files(size, tmp_path):
+    table = mixed_table(240)
+    write_parquet(table, tmp_path / "parquet")
+    write_csv(table, tmp_path / "csv", parts=5)
+    alone, ranks = from_files(tmp_path), run(from_files, size, tmp_path / "work", tmp_path)
+    for found in ranks:
+        for name, (schema, *values) in found.items():
+            assert schema == alone[name][0]
+            for one, other, first in zip(values, alone[name][1:], ranks[0][name][1:], strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=name)
+                np.testing.assert_array_equal(one, first)

@@ -1,6 +1,7 @@
 """A fit that was killed goes on from its last checkpoint to the very same model."""
 
 import random
+import shutil
 import signal
 import time
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.data import Arrays
+from cavity.data import CSV, Arrays
 from cavity.datasets import make_waveform
+from tests.tables import mixed_table, write_csv
 from tests.workers import results, run, start
 
 N = 240
@@ -87,6 +89,33 @@ def test_so_does_one_that_reads_a_source(name, tmp_path, monkeypatch):
         fitted(name, str(tmp_path / "torn"), source=True)
     monkeypatch.undo()
     assert same_bits(fitted(name, str(tmp_path / "torn"), source=True), expected)
+
+
+@pytest.mark.filterwarnings("ignore:X has columns that are left out")
+def test_so_does_one_with_categories_and_gaps(tmp_path, monkeypatch):
+    """The levels are found again, in the same order; another level is other data."""
+
+    def fit(name, table):
+        path = tmp_path / "rows"
+        shutil.rmtree(path, ignore_errors=True)
+        source = CSV(write_csv(table, path), target="label")
+        model = GPClassifier("sep", **COMMON, batch_size=20, max_epochs=4, checkpoint=tmp_path / name)
+        return model.fit(source, resume=True)
+
+    table = mixed_table(N)
+    expected = fit("whole", table)
+    stop_after(monkeypatch, 25)
+    with pytest.raises(KeyboardInterrupt):
+        fit("torn", table)
+    monkeypatch.undo()
+    found = fit("torn", table)
+    for one, other in zip(
+        (found.posterior_.mean, found.posterior_.cov), (expected.posterior_.mean, expected.posterior_.cov), strict=True
+    ):
+        assert np.array_equal(one, other)
+    assert found._schema == expected._schema
+    with pytest.raises(ValueError, match=r"data\.levels"):
+        fit("torn", table.replace({"red": "rot"}))
 
 
 def stop_after(monkeypatch, saves):

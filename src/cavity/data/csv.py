@@ -5,11 +5,23 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from cavity.data.source import Block, permuted
+from cavity.data.schema import (
+    CATEGORY,
+    DATE,
+    NUMBER,
+    TIME,
+    CategoricalFeatures,
+    Column,
+    chosen_places,
+    column_kinds,
+    table_columns,
+)
+from cavity.data.source import permuted
 from cavity.data.tables import (
     NO_ROWS,
     File,
@@ -33,6 +45,9 @@ WITH_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*")  # or a decimal: nobody can tell
 WITH_POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 MAX_SHOWN = 60  # characters of a line in a message
+COLUMN = re.compile(r"column #(\d+)")
+NO_FIT = "correct the cell, leave it empty, or name the column in categorical_features to read it as text"
+TRUTH = frozenset(("True", "False"))
 RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 
 
@@ -66,34 +81,47 @@ class CSVFiles(TableFiles):
             raise ValueError(NO_ROWS.format(self.name))
         return self._schema
 
-    def types(self, features: Sequence[str]) -> dict[str, Any]:
-        """Return the Arrow types to read features as: numbers are float64, and dates can have fractions of a second."""
+    def types(self, columns: Sequence[Column], categories: Collection[str]) -> dict[str, Any]:
+        """Return the Arrow types to read features as.
+
+        Numbers are float64 and categories text; columns of true and false in the first rows are booleans, unless the
+        user named them or they have other levels. Dates and times can have fractions of a second in later rows.
+        """
         pa, found = arrow(), dict[str, Any]()
-        for name in features:
-            kind = column_type(self.schema(), name, self.name)
-            found[name] = pa.timestamp("us") if pa.types.is_date(kind) else kind
-            if contents(kind) in ("numbers", "no values") and not pa.types.is_boolean(kind):
-                found[name] = pa.float64()
+        plain = {NUMBER: pa.float64(), DATE: pa.timestamp("us"), TIME: pa.time64("us")}
+        for column in columns:
+            name, seen = column.name, column_type(self.schema(), column.name, self.name)
+            found[name] = plain.get(column.kind, pa.string())
+            if column.kind in (DATE, TIME) and (contents(seen) == "text" or pa.types.is_timestamp(seen)):
+                is_fine = contents(seen) == "text" or seen.unit == "ns"
+                found[name] = seen if is_fine else pa.timestamp("us", seen.tz)
+            elif pa.types.is_boolean(seen) and column.kind in (NUMBER, CATEGORY):
+                is_named = column.name in categories and column.levels is None
+                found[name] = pa.string() if is_named or not TRUTH.issuperset(column.levels or ()) else seen
         return found
 
     def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
-        text = arrow().string()
-        types = dict.fromkeys(others, text) | self.types(features) | dict.fromkeys(categories, text)
-        return (with_gaps(batch, features) for file in self.files for batch in self.stream(file, types))
+        kinds, _ = column_kinds(table_columns(self.schema().empty_table().select(features), self.name), "from_dtype")
+        columns = [replace(one, kind=CATEGORY) if one.name in categories else one for one in kinds.columns]
+        types = dict.fromkeys(others, arrow().string()) | self.types(columns, categories)
+        return (batch for file in self.files for batch in self.stream(file, types, features))
 
-    def stream(self, file: File, types: Mapping[str, Any]) -> Iterator[Any]:
-        """Read columns of a file as record batches; without types all columns, of guessed types."""
+    def stream(self, file: File, types: dict[str, Any], features: Sequence[str] = ()) -> Iterator[Any]:
+        """Read columns of a file as record batches; without types all columns, of guessed types.
+
+        Features that hold text have gaps where those of numbers have them: in empty cells, "NA", "null" and the like.
+        """
         if file.path.stat().st_size == 0:
             return
         try:
             with self._open(file, types) as stream:
-                yield from (batch for batch in stream if batch.num_rows)
+                yield from (with_gaps(batch, features) for batch in stream if batch.num_rows)
         except arrow().ArrowKeyError:
             missing = [name for name in types if name not in self._header(file)]
             raise ValueError(f"{file.name} has no column {missing[0]!r}") from None
         except arrow().ArrowInvalid as error:
             if "Empty CSV file" not in str(error):  # a header line alone
-                raise self._explained(file, error) from None
+                raise self._explained(file, error, features) from None
 
     def count_rows(self) -> int | None:
         if any(file.path.suffix.lower() == ".gz" for file in self.files):
@@ -109,8 +137,13 @@ class CSVFiles(TableFiles):
             file.path.stat().st_size * (COMPRESSION if file.path.suffix.lower() == ".gz" else 1) for file in self.files
         )
 
-    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> CSV:
-        return CSV(self.files, target, features, delimiter=self._delimiter)
+    def source(
+        self,
+        target: str | None,
+        features: Sequence[str],
+        categorical_features: CategoricalFeatures = "from_dtype",
+    ) -> CSV:
+        return CSV(self.files, target, features, delimiter=self._delimiter, categorical_features=categorical_features)
 
     def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         pa_csv, types = arrow("pyarrow.csv"), dict.fromkeys(categories, arrow().string())
@@ -126,7 +159,7 @@ class CSVFiles(TableFiles):
                 raise ValueError(NO_ROWS.format(file.name)) from None
             raise self._explained(file, error) from None
 
-    def _open(self, file: File, types: Mapping[str, Any]) -> Any:
+    def _open(self, file: File, types: dict[str, Any]) -> Any:
         pa_csv = arrow("pyarrow.csv")
         reading = pa_csv.ReadOptions(use_threads=False, block_size=STREAM_BYTES)
         decimal = self.format(file).decimal
@@ -156,12 +189,14 @@ class CSVFiles(TableFiles):
     def _parsing(self, file: File) -> Any:
         return arrow("pyarrow.csv").ParseOptions(delimiter=self.format(file).delimiter)
 
-    def _explained(self, file: File, error: Exception) -> ValueError:
+    def _explained(self, file: File, error: Exception, features: Sequence[str] = ()) -> ValueError:
         """Return an error with the name of the column, or the line of a row with too many or too few values."""
         ragged = RAGGED.search(str(error))
         if ragged is None:
-            message = re.sub(r"column #(\d+)", lambda k: f"column {self._header(file)[int(k[1])]!r}", str(error))
-            return ValueError(f"{file.name}: {message}")
+            place = COLUMN.search(str(error))
+            name = None if place is None else self._header(file)[int(place[1])]
+            message = COLUMN.sub(lambda _: f"column {name!r}", str(error))
+            return ValueError(f"{file.name}: {message}" + (f"; {NO_FIT}" if name in features else ""))
         delimiter, wanted = self.format(file).delimiter, int(ragged[1])
         with self._open_text(file) as lines:
             rows = csv.reader(lines, delimiter=delimiter)
@@ -179,7 +214,7 @@ class CSVFiles(TableFiles):
 
 
 def with_gaps(table: Any, names: Sequence[str]) -> Any:
-    """Return a table or batch with null in these columns, where text stands for a missing value."""
+    """Return a table or batch with null in these columns, where they hold text that stands for a missing value."""
     pa, compute = arrow(), arrow("pyarrow.compute")
     missing = pa.array(arrow("pyarrow.csv").ConvertOptions().null_values)
     for place, field in enumerate(table.schema):
@@ -192,50 +227,74 @@ def with_gaps(table: Any, names: Sequence[str]) -> Any:
 class CSV(TableSource):
     """Rows of CSV files with a header line, also compressed by gzip.
 
-    The first megabyte decides which columns hold numbers and the type of the labels. Decimal commas are recognized.
-    There are at most 8 lanes, of one file or several. A single large file is shuffled one buffer at a time, and several
-    workers cannot share it; Parquet files can be shared, and reading them is many times faster.
+    The first megabyte decides which columns hold numbers, true and false, dates (ISO 8601), times or text, and the type
+    of the labels. Decimal commas are recognized. A cell is missing where it is empty or one of pyarrow's null values,
+    such as "NA", "N/A", "null" and "nan"; a label only where it is empty or, among numbers, a null value. There are at
+    most 8 lanes, of one file or several. A single large file is shuffled one buffer at a time, and several workers
+    cannot share it; Parquet files can be shared, and reading them is many times faster.
 
     Args:
         path: a file, a folder of `.csv`, `.csv.gz` and `.tsv` files, a pattern, or a list of these.
         target: the label column; None for prediction.
-        features: the columns of X, in order; by default all numeric columns but the target. The attribute `ignored`
-            lists the columns that were left out.
+        features: the columns of X, in order; by default all but the target.
         delimiter: between two columns; by default found in the header.
+        categorical_features: which columns are categories: "from_dtype" (text, true and false), None, or a mask, places
+            or names; the levels of those are the text as it is written. `survey` finds the levels; until then their
+            cells are NaN.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "flights.csv"
-    >>> _ = path.write_text("distance,carrier,delay\\n300,X,none\\n1200,Y,short\\n")
-    >>> source = CSV(path, target="delay")
-    >>> next(source.blocks(0)).X.tolist(), source.ignored
-    ([[300.0], [1200.0]], ['carrier'])
+    >>> _ = path.write_text("distance,carrier,delay\\n300,X,none\\n1200,,short\\n")
+    >>> from cavity.data import read_all
+    >>> X, y = read_all(CSV(path, target="delay"))
+    >>> X.tolist(), y.tolist()
+    ([[300.0, 0.0], [1200.0, nan]], ['none', 'short'])
     """
 
     def __init__(
-        self, path: Given, target: str | None = None, features: Names = None, *, delimiter: str | None = None
+        self,
+        path: Given,
+        target: str | None = None,
+        features: Names = None,
+        *,
+        delimiter: str | None = None,
+        categorical_features: CategoricalFeatures = "from_dtype",
     ) -> None:
-        self._table = CSVFiles(path, delimiter=delimiter)
-        super().__init__("csv", self._table, target, features)
-        self._types = self._table.types(self.feature_names)
-        if target is not None:
-            self._types[target] = column_type(self._table.schema(), target, self._table.name)
+        table = CSVFiles(path, delimiter=delimiter)
+        super().__init__("csv", table, target, features, categorical_features)
+        self._csv = table
         self._lane_files = split_evenly([file.path.stat().st_size for file in self._files], MAX_LANES)
         self._counts: dict[int, int] = {}  # rows of the files that were read to the end
         self.lanes = len(self._lane_files)
 
-    def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
+    def batches(self, lane: int, seed: int | None, names: list[str]) -> Iterator[tuple[Any, int, File, int]]:
         files, target, pc = self._lane_files[lane], self._columns.target, arrow("pyarrow.compute")
+        types = self._types(names)
         for i in permuted(files, seed):
             file, first, done = self._files[i], sum(self._count(k) for k in files if k < i), 0
-            for batch in self._table.stream(file, self._types):
-                if target is not None and arrow().types.is_string(self._types[target]):  # an empty cell is no label
+            for batch in self._csv.stream(file, types, self.feature_names):
+                if target is not None and arrow().types.is_string(types[target]):  # an empty cell is no label
                     place, cells = batch.schema.get_field_index(target), batch.column(target)
                     batch = batch.set_column(place, target, pc.if_else(pc.equal(cells, ""), None, cells))
-                yield self._columns.block(batch, first + done, file, done)
+                yield batch, first + done, file, done
                 done += batch.num_rows
             self._counts[i] = done
 
+    def _types(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the Arrow types to read these columns as, in their order."""
+        columns = [Column(name) for name in self.feature_names] if self.schema is None else self.schema.columns
+        chosen = chosen_places(self.categorical_features, self.feature_names) or ()
+        found = self._csv.types(
+            [replace(column, name=name) for column, name in zip(columns, self.feature_names, strict=True)],
+            [self.feature_names[j] for j in chosen],
+        )
+        if self._columns.target is not None:
+            found[self._columns.target] = column_type(self._table.schema(), self._columns.target, self._table.name)
+        return {name: found[name] for name in names}
+
     def _count(self, i: int) -> int:
         if i not in self._counts:
-            self._counts[i] = sum(batch.num_rows for batch in self._table.stream(self._files[i], self._types))
+            name = self._columns.names[-1]
+            types = {name: arrow().string()}
+            self._counts[i] = sum(batch.num_rows for batch in self._csv.stream(self._files[i], types))
         return self._counts[i]

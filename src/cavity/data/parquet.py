@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
-from cavity.data.source import Block, block_rows, permuted
+from cavity.data.schema import CATEGORY, DATE, NUMBER, TIME, CategoricalFeatures
+from cavity.data.source import block_rows, permuted
 from cavity.data.tables import (
+    Columns,
     File,
     Given,
     Names,
@@ -30,6 +32,7 @@ PIECE_ROWS = 65_536  # in a piece of a row group at least, where there are enoug
 PIECES_PER_LANE = 4  # at least, for lanes of nearly equal size, where row groups allow it
 PIECES_PER_GROUP = 8  # at most: all rows of the group before a piece must be decoded to reach it
 LANES, READ_BYTES = (8, 4, 2), 2**25  # the most lanes that hold no more than this while all are read at once
+KINDS = {NUMBER: "numbers", CATEGORY: "a category", DATE: "dates", TIME: "times"}  # in messages
 CHANGED = "the file has changed since the source was created; create it again"
 
 
@@ -51,13 +54,21 @@ class ParquetFiles(TableFiles):
 
     def __init__(self, given: Given, name: str | None = None) -> None:
         super().__init__(given, name)
-        self.metadata = list[Any]()
+        self.metadata, self.schemas = list[Any](), list[Any]()
         for file in self.files:
             with open_parquet(file) as found:
                 self.metadata.append(found.metadata)
+                self.schemas.append(found.schema_arrow)
 
     def schema(self) -> Any:
-        return self.metadata[0].schema.to_arrow_schema()
+        """Return the Arrow schema of the first file; a type of no values is that of the next file with some."""
+        first, *others = self.schemas
+        for name in (field.name for field in first if arrow().types.is_null(field.type)):
+            typed = (one.field(name) for one in others if len(one.get_all_field_indices(name)) == 1)
+            field = next((field for field in typed if not arrow().types.is_null(field.type)), None)
+            if field is not None:
+                first = first.set(first.get_field_index(name), field)
+        return first
 
     def batches(self, features: Sequence[str], others: Sequence[str], categories: Sequence[str] = ()) -> Iterator[Any]:
         names = list(dict.fromkeys([*features, *others]))
@@ -71,10 +82,15 @@ class ParquetFiles(TableFiles):
         return sum(one.num_rows for one in self.metadata)
 
     def n_bytes(self) -> int:
-        return sum(8 * one.num_rows * len(one.schema.to_arrow_schema().names) for one in self.metadata)
+        return sum(8 * one.num_rows * len(types) for one, types in zip(self.metadata, self.schemas, strict=True))
 
-    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> Parquet:
-        return Parquet(self.files, target, features)
+    def source(
+        self,
+        target: str | None,
+        features: Sequence[str],
+        categorical_features: CategoricalFeatures = "from_dtype",
+    ) -> Parquet:
+        return Parquet(self.files, target, features, categorical_features=categorical_features)
 
     def _read_file(self, file: File, names: Names, target: str | None, categories: Sequence[str]) -> Any:
         with open_parquet(file) as found:
@@ -90,31 +106,39 @@ class Parquet(TableSource):
     Args:
         path: a file, a folder of `.parquet` and `.pq` files, a pattern, or a list of these.
         target: the label column, of any type; None for prediction.
-        features: the columns of X, in order; by default all numeric columns but the target. The attribute `ignored`
-            lists the columns that were left out.
+        features: the columns of X, in order; by default all but the target and those that hold lists, bytes and the
+            like, which the attribute `ignored` lists.
         lanes: number of parts of the rows, and so the largest number of workers that can share them. By default 8, and
             4 or 2 where reading 8 parts at once would take much memory, as for many columns of real numbers.
+        categorical_features: which columns are categories: "from_dtype" (text, dictionaries and booleans), None, or
+            a mask, places or names. `survey` finds their levels; until then their cells are NaN.
 
     >>> import tempfile, pyarrow, pyarrow.parquet
     >>> folder = tempfile.mkdtemp()
     >>> flights = {"distance": [300.0, 1200.0, 640.0], "carrier": ["X", "Y", "X"], "delay": ["none", "short", "none"]}
     >>> pyarrow.parquet.write_table(pyarrow.table(flights), f"{folder}/part-0.parquet")
     >>> source = Parquet(folder, target="delay", lanes=2)
-    >>> source.feature_names, source.ignored
-    (['distance'], ['carrier'])
+    >>> [(column.name, column.kind) for column in source.schema.columns]
+    [('distance', 'number'), ('carrier', 'category')]
     >>> [block.y.tolist() for lane in range(source.lanes) for block in source.blocks(lane)]
     [['none'], ['short', 'none']]
     """
 
     def __init__(
-        self, path: Given, target: str | None = None, features: Names = None, lanes: int | None = None
+        self,
+        path: Given,
+        target: str | None = None,
+        features: Names = None,
+        lanes: int | None = None,
+        *,
+        categorical_features: CategoricalFeatures = "from_dtype",
     ) -> None:
         table = ParquetFiles(path)
-        super().__init__("parquet", table, target, features)
+        super().__init__("parquet", table, target, features, categorical_features)
         first = table.schema()
-        for file, metadata in zip(self._files, table.metadata, strict=True):
-            schema = metadata.schema.to_arrow_schema()
-            choose_columns(schema, file.name, target, self._columns.features, categorical=None)
+        for file, schema in zip(self._files, table.schemas, strict=True):
+            own = choose_columns(schema, file.name, target, self.feature_names, categorical=categorical_features)
+            self._check_kinds(own, schema, file)
             kinds = [contents(column_type(one, target, file.name)) for one in (schema, first) if target]
             if len(set(kinds)) > 1:
                 raise ValueError(f"{file.name}: the target {target!r} must have one type in all files, got {kinds[0]}, "
@@ -129,7 +153,7 @@ class Parquet(TableSource):
         self._file_rows = [one.num_rows for one in table.metadata]
         self.lanes = len(self._pieces)
 
-    def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
+    def batches(self, lane: int, seed: int | None, names: list[str]) -> Iterator[tuple[Any, int, File, int]]:
         pieces = self._pieces[lane]
         if seed is None:  # pieces of a row group that follow each other are read as one
             groups = [list(group) for _, group in groupby(pieces, key=lambda piece: (piece.file, piece.group))]
@@ -139,7 +163,7 @@ class Parquet(TableSource):
         for k, mine in groupby(order, key=lambda item: item[0].file):
             with open_parquet(self._files[k]) as file:
                 for piece, first in mine:
-                    yield from self._piece_blocks(file, piece, first)
+                    yield from self._piece_batches(file, piece, first, names)
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
@@ -147,18 +171,31 @@ class Parquet(TableSource):
             facts["rows"] = n
         return found
 
-    def _piece_blocks(self, opened: Any, piece: Piece, first: int) -> Iterator[Block]:
+    def _check_kinds(self, own: Columns, types: Any, file: File) -> None:
+        """Raise ValueError if a column of a file holds something else than in the first file."""
+        for j, name in enumerate(self.feature_names):
+            kind, first = (NUMBER if one.schema is None else one.schema.columns[j].kind for one in (own, self._columns))
+            found = contents(column_type(types, name, file.name))
+            if kind != first and found != "no values":
+                raise ValueError(
+                    f"{file.name}: feature {name!r} must hold {KINDS[first]}, as in {self._table.name}, got {found}; "
+                    "convert it, or name it in categorical_features"
+                )
+
+    def _piece_batches(
+        self, opened: Any, piece: Piece, first: int, names: list[str]
+    ) -> Iterator[tuple[Any, int, File, int]]:
         """Read the rows of a piece; those before it in the row group are decoded and dropped."""
         file, groups = self._files[piece.file], opened.metadata
         if piece.group >= groups.num_row_groups or groups.row_group(piece.group).num_rows != piece.group_rows:
             raise ValueError(f"{file.name}: row group {piece.group} no longer has {piece.group_rows} rows; {CHANGED}")
         size, skipped, done = block_rows(self.n_features, self.lanes), 0, 0
         try:
-            for batch in opened.iter_batches(size, [piece.group], self._columns.names, use_threads=False):
+            for batch in opened.iter_batches(size, [piece.group], names, use_threads=False):
                 drop = min(piece.offset - skipped, batch.num_rows)
                 part = batch.slice(drop, piece.n_rows - done)
                 if part.num_rows:
-                    yield self._columns.block(part, first + done, file, piece.start + done)
+                    yield part, first + done, file, piece.start + done
                 skipped, done = skipped + drop, done + part.num_rows
                 if done == piece.n_rows:
                     return

@@ -7,12 +7,14 @@ a level that the schema does not know. Only the encoding (`cavity.fitting.encodi
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -25,9 +27,9 @@ Array = NDArray[np.float64]
 
 NUMBER, CATEGORY, DATE, TIME, LEFT_OUT = "number", "category", "date", "time", "left out"
 KINDS = (NUMBER, CATEGORY, DATE, TIME, LEFT_OUT)
-MAX_LEVELS = 100_000
+MAX_LEVELS, MAX_LEVEL_TEXT = 100_000, 2**26  # of a category, and characters in all of them
 IDENTIFIER_LEVELS, IDENTIFIER_SHARE = 20, 0.7  # more levels, and more per cell, mark an identifier or free text
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # in a second; dividing by them is exact for whole seconds
 DAY = 86_400.0
 MAX_NAME = 60  # characters of a cell in a message
 
@@ -52,6 +54,11 @@ class Column:
     levels: tuple[str, ...] | None = None
     reason: str = ""
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The index of each level."""
+        return {level: k for k, level in enumerate(self.levels or ())}
+
     def describe(self) -> str:
         """Say what the column holds, in a few words."""
         if self.kind == CATEGORY:
@@ -75,6 +82,19 @@ class Schema:
         """Whether levels have yet to be found."""
         return any(column.kind == CATEGORY and column.levels is None for column in self.columns)
 
+    @property
+    def categories(self) -> list[int]:
+        """The places of the categories."""
+        return [j for j, column in enumerate(self.columns) if column.kind == CATEGORY]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Identify the columns, as JSON values; the levels by a digest."""
+        digest = hashlib.blake2b(digest_size=16)
+        for column in self.columns:
+            for text in (repr(column.name), column.kind, *(column.levels or ())):
+                digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
+        return {"columns": [column.kind for column in self.columns], "levels": digest.hexdigest()}
+
     def read(self, table: Any, name: str = "X", first: int = 0) -> Array:
         """Return the cells of a table, (N, D).
 
@@ -95,7 +115,7 @@ class Schema:
         for j, (column, (label, values)) in enumerate(zip(self.columns, columns, strict=True)):
             where = f"{name}: column {label!r}"
             if column.kind == CATEGORY:
-                X[:, j], found = _level_indices(values, column.levels or (), where)
+                X[:, j], found = _level_indices(values, column.places, where)
                 if found:
                     unknown[label] = found
             elif column.kind != LEFT_OUT:
@@ -171,6 +191,24 @@ def find_schema(table: Any, categorical: CategoricalFeatures = "from_dtype", nam
     return Schema(tuple(found))
 
 
+def kinds_of(table: Any, categorical: CategoricalFeatures, name: str = "X") -> Schema | None:
+    """Return what the columns of a table hold, levels not found yet; None where all hold numbers."""
+    table = as_array(table) if hasattr(table, "detach") else table
+    if not needs_schema(table, categorical):
+        return None
+    kinds, _ = column_kinds(table_columns(table, name), categorical, name)
+    return None if kinds.is_numeric else kinds
+
+
+def joint_kinds(one: Schema | None, other: Schema | None) -> Schema | None:
+    """Return what the columns of both parts of a table hold: categories if any part has text."""
+    if one is None or other is None:
+        return one or other
+    order = (NUMBER, TIME, DATE, CATEGORY)
+    pairs = zip(one.columns, other.columns, strict=True)
+    return Schema(tuple(max(pair, key=lambda column: order.index(column.kind)) for pair in pairs))
+
+
 def column_kinds(
     columns: Sequence[tuple[Any, Any]], categorical: CategoricalFeatures, name: str = "X"
 ) -> tuple[Schema, set[Any]]:
@@ -203,8 +241,8 @@ def with_levels(column: Column, counts: Counter[str], n_cells: int, is_named: bo
     levels = tuple(sorted(counts))
     if not levels:
         return replace(column, kind=LEFT_OUT, reason="every value is missing")
-    if len(levels) > MAX_LEVELS:
-        return replace(column, kind=LEFT_OUT, reason=f"text with more than {MAX_LEVELS:,} different values")
+    if has_too_many_levels(counts):
+        return too_many_levels(column)
     if not is_named and len(levels) > max(IDENTIFIER_LEVELS, IDENTIFIER_SHARE * n_cells):
         if all(map(_is_number, levels)):
             return replace(column, kind=NUMBER)
@@ -217,6 +255,17 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+def has_too_many_levels(counts: Counter[str]) -> bool:
+    """Whether a column has more levels, or longer ones, than a category can have."""
+    return len(counts) > MAX_LEVELS or sum(map(len, counts)) > MAX_LEVEL_TEXT
+
+
+def too_many_levels(column: Column) -> Column:
+    """Return the column as one that is left out because of its levels."""
+    reason = f"text with more than {MAX_LEVELS:,} different values, or {MAX_LEVEL_TEXT:,} characters in them"
+    return replace(column, kind=LEFT_OUT, levels=(), reason=reason)
 
 
 def chosen_places(categorical: CategoricalFeatures, names: Sequence[Any]) -> set[int] | None:
@@ -269,14 +318,29 @@ def table_columns(table: Any, name: str) -> list[tuple[Any, Any]]:
     if hasattr(table, "to_arrow"):
         return table_columns(table.to_arrow(), name)
     if hasattr(table, "detach"):
-        table = table.detach().cpu().numpy()
-    X = table if isinstance(table, np.ndarray) else _object_array(table, name)
+        table = as_array(table)
+    X = table if isinstance(table, np.ndarray) else object_array(table, name)
     if X.ndim != 2:
         raise ValueError(f"{name} must have two dimensions, got the shape {X.shape}")
     return [(j, _to_arrow(X[:, j])) for j in range(X.shape[1])]
 
 
-def _object_array(table: Any, name: str) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
+    """Convert anything array-like to NumPy; tensors on any device too."""
+    if hasattr(values, "detach"):  # a tensor; torch itself is not imported here because it is slow to start
+        values = values.detach().cpu()
+        return np.asarray((values.double() if values.is_floating_point() else values).numpy())
+    return np.asarray(values)
+
+
+def column_names(table: Any) -> list[str] | None:
+    """Return the names of the columns; None where a table has none, or some that are not text."""
+    names = list(getattr(table, "column_names", getattr(table, "columns", ())))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def object_array(table: Any, name: str) -> NDArray[Any]:
+    """Return a list of rows as an array of objects."""
     rows = [row if isinstance(row, str) or not np.iterable(row) else list(row) for row in table]
     if not all(isinstance(row, list) for row in rows):
         raise ValueError(f"{name} must have two dimensions, got the shape ({len(rows)},)")
@@ -425,10 +489,9 @@ def count_levels(values: Any, where: str = "X") -> Counter[str]:
     return Counter({level: int(n) for level, n in zip(levels, counts, strict=True) if n})
 
 
-def _level_indices(values: Any, levels: Sequence[str], where: str) -> tuple[Array, Counter[str]]:
+def _level_indices(values: Any, places: dict[str, int], where: str) -> tuple[Array, Counter[str]]:
     """Return the index of each cell among the levels, NaN where it is missing or unknown; and the unknown levels."""
     found, index = _encoded(values, where)
-    places = {level: k for k, level in enumerate(levels)}
     known = np.array([*(places.get(level, np.nan) for level in found), np.nan])
     unknown = [k for k, level in enumerate(found) if level not in places]
     counts = np.bincount(index[index >= 0], minlength=len(found)) if unknown else ()
@@ -465,11 +528,13 @@ def _arrow_numbers(values: Any, kind: str, where: str, first: int, pa: Any) -> A
                 is_right = False
         if not is_right:
             raise TypeError(f"{where} must hold {kind}s, as in training, got {type_}, such as {_example(values)}")
-        unit = DAY if types.is_date32(type_) else 1e-3 if types.is_date64(type_) else UNITS[type_.unit]
         wide = pa.int32() if types.is_date32(type_) or types.is_time32(type_) else pa.int64()
-        return _floats(values.view(wide), pa) * unit
+        found = _floats(values.view(wide), pa)
+        if types.is_date32(type_):
+            return found * DAY
+        return found / UNITS["ms" if types.is_date64(type_) else type_.unit]
     if types.is_duration(type_):
-        return _floats(values.view(pa.int64()), pa) * UNITS[type_.unit]
+        return _floats(values.view(pa.int64()), pa) / UNITS[type_.unit]
     if _is_text(values):
         return np.array([_cell_number(cell, kind, where, first + i) for i, cell in enumerate(values.to_pylist())])
     if not (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_) or types.is_boolean(type_)):

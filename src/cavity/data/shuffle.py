@@ -27,11 +27,13 @@ class Skip(NamedTuple):
         hashes: of the rows, sorted.
         lane_rows: number of these rows in each lane.
         class_counts: number of these rows in each class.
+        by_class: the same for each hash, (H, C); None where it is not known.
     """
 
     hashes: NDArray[np.uint64]
     lane_rows: NDArray[np.int64]
     class_counts: NDArray[np.int64]
+    by_class: NDArray[np.int64] | None = None
 
 
 class LaneRows(NamedTuple):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import SHOWN, concat_labels
-from cavity.data.schema import is_missing
+from cavity.data.schema import CategoricalFeatures, Column, Schema, as_array, is_missing
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -32,7 +32,8 @@ class Block(NamedTuple):
     """Consecutive rows of a lane.
 
     Attributes:
-        X: inputs, (n, D).
+        X: the cells of the inputs, (n, D): numbers as they are, other columns as `cavity.data.schema` codes them, NaN
+            where a cell is missing.
         y: labels of any type, (n,); None where the source has none.
         rows: the numbers of the rows in the lane, (n,).
         where: names the place where the i-th row is stored, for error messages.
@@ -41,6 +42,14 @@ class Block(NamedTuple):
     X: Array
     y: NDArray[Any] | None
     rows: NDArray[np.int64]
+    where: Callable[[int], str]
+
+
+class CategoryBlock(NamedTuple):
+    """The categories of consecutive rows, not coded yet, as Arrow arrays by the places of the columns."""
+
+    columns: dict[int, Any]
+    y: NDArray[Any] | None
     where: Callable[[int], str]
 
 
@@ -67,6 +76,32 @@ class Source(Protocol):
         """Identify the data, as JSON values; the same wherever the data are stored."""
 
 
+class ColumnSource(Source, Protocol):
+    """A source whose columns can hold categories and dates."""
+
+    categorical_features: CategoricalFeatures
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the columns hold; None where all hold numbers. Levels that are not found yet are None."""
+
+    def with_schema(self, schema: Schema) -> ColumnSource:
+        """Return a copy that codes its cells by this schema."""
+
+    def categories(self, lane: int) -> Iterator[CategoryBlock]:
+        """Read the categories and labels of a lane in stored order."""
+
+
+def schema_of(source: Source) -> Schema | None:
+    """Return what the columns hold; None where all hold numbers, as in any source without a schema."""
+    return getattr(source, "schema", None)
+
+
+def coded(source: Source, schema: Schema | None) -> Source:
+    """Return the source with cells coded by the schema; without one, as it is."""
+    return source if schema is None else cast(ColumnSource, source).with_schema(schema)
+
+
 def is_source(obj: Any) -> bool:
     """Whether `fit` reads rows from the object: False for arrays, frames, sparse matrices and lists of rows.
 
@@ -83,21 +118,39 @@ def is_source(obj: Any) -> bool:
     return not any(hasattr(obj, name) for name in TABLE_ATTRIBUTES) and (callable(obj) or isinstance(obj, Iterable))
 
 
-def as_source(obj: Any) -> Source:
-    """Return the source itself, or wrap a DataLoader or another iterable of batches."""
+def as_source(obj: Any, categorical_features: CategoricalFeatures = "from_dtype") -> Source:
+    """Return the source itself, or wrap a DataLoader or another iterable of batches.
+
+    Raises:
+        ValueError: if a source was created without the `categorical_features` given here.
+    """
     from cavity.data.iterables import Batches
 
-    return obj if isinstance(obj, Source) else Batches(obj)
+    if not isinstance(obj, Source):
+        return Batches(obj, categorical_features=categorical_features)
+    own = getattr(obj, "categorical_features", "from_dtype")
+    is_default = isinstance(categorical_features, str) or (categorical_features is None and schema_of(obj) is None)
+    if not is_default and isinstance(own, str):
+        raise ValueError(
+            "categorical_features must be given to the source, as in Parquet(path, categorical_features=...), got "
+            f"{categorical_features!r} for the classifier alone"
+        )
+    return obj
 
 
 def read_all(source: Source) -> tuple[Array, NDArray[Any]]:
-    """Read the inputs and labels of all lanes into memory, in stored order.
+    """Read the cells and labels of all lanes into memory, in stored order; levels that are not known are found first.
 
     >>> from cavity.data import Arrays
     >>> X, y = read_all(Arrays([[1.0], [2.0], [3.0]], ["no", "yes", "no"], lanes=2))
     >>> X[:, 0].tolist(), y.tolist()
     ([1.0, 2.0, 3.0], ['no', 'yes', 'no'])
     """
+    from cavity.data.surveys import find_levels
+
+    schema = schema_of(source)
+    if schema is not None and schema.has_unknown_levels:
+        source = coded(source, find_levels(source, schema)[0])
     blocks = [block for lane in range(source.lanes) for block in source.blocks(lane)]
     if not blocks:
         raise ValueError("The source has no rows; at least one is required.")
@@ -145,23 +198,17 @@ def row_name(name: str, start: int, i: int) -> str:
     return f"{name}, row {start + i}"
 
 
-def as_array(values: Any) -> NDArray[Any]:
-    """Convert anything array-like to NumPy; tensors on any device too."""
-    if hasattr(values, "detach"):  # a tensor; torch itself is not imported here because it is slow to start
-        values = values.detach().cpu()
-        return (values.double() if values.is_floating_point() else values).numpy()
-    return np.asarray(values)
-
-
 def as_features(values: Any, n_features: int | None, name: str, first: int = 0) -> Array:
     """Convert inputs to float64, (n, D), without a copy where they already are; `first` is the number of the first."""
     check_dates(values, name, first)
     X = as_array(values)
+    if X.ndim == 2 and X.dtype.kind in "OUS" and n_features in (None, X.shape[1]):
+        return Schema(tuple(Column(j) for j in range(X.shape[1]))).read(values, name, first)
     if X.ndim != 2 or n_features not in (None, X.shape[1]):
         expected = "two dimensions" if n_features is None else f"two dimensions and {n_features} columns"
         raise ValueError(f"{name} must have {expected}, got the shape {X.shape}.")
     try:
-        if X.dtype.kind not in "biufO":
+        if X.dtype.kind not in "biuf":
             raise TypeError(f"got values of type {X.dtype}")
         return np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -301,14 +348,22 @@ def _is_temporal(dtype: Any) -> bool:
 
 
 def check_block(block: Block, feature_names: list[str] | None) -> Block:
-    """Return the block; raise ValueError where a value is missing or infinite, or a label is missing."""
+    """Return the block with one bit pattern for all gaps; raise ValueError for an infinite value or a missing label."""
     finite = np.isfinite(block.X)
     if not finite.all():
-        i, j = (int(k) for k in np.argwhere(~finite)[0])
-        value, name = block.X[i, j], j if feature_names is None else repr(feature_names[j])
-        problem = "missing" if np.isnan(value) else "infinite"
-        raise ValueError(f"{block.where(i)}: feature {name} is {problem} ({value}); {REMEDY}")
-    y = block.y
+        gaps = np.isnan(block.X)
+        infinite = np.argwhere(~finite & ~gaps)
+        if len(infinite):
+            i, j = (int(k) for k in infinite[0])
+            name = j if feature_names is None else repr(feature_names[j])
+            raise ValueError(f"{block.where(i)}: feature {name} is infinite ({block.X[i, j]}); {REMEDY}")
+        block = block._replace(X=np.where(gaps, np.nan, block.X))
+    check_labels(block.y, block.where)
+    return block
+
+
+def check_labels(y: NDArray[Any] | None, where: Callable[[int], str]) -> None:
+    """Raise ValueError where a label is missing."""
     if y is not None and y.dtype.kind in "fMO":
         try:
             missing = np.asarray(y == None) | np.not_equal(y, y)  # noqa: E711 (element by element)
@@ -316,5 +371,4 @@ def check_block(block: Block, feature_names: list[str] | None) -> Block:
             missing = np.array([type(label).__name__ == "NAType" or label is None for label in y], dtype=bool)
         if missing.any():
             i = int(missing.argmax())
-            raise ValueError(f"{block.where(i)}: the label is missing ({y[i]}); {REMEDY}")
-    return block
+            raise ValueError(f"{where(i)}: the label is missing ({y[i]}); {REMEDY}")

@@ -7,6 +7,7 @@ import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.labels import listed
-from cavity.data.source import Array, Block, Source, check_block, row_name
+from cavity.data.schema import CategoricalFeatures, Schema, column_kinds, table_columns
+from cavity.data.source import Array, Block, CategoryBlock, Source, check_block, check_labels, row_name
 
 Names = Sequence[str] | None  # of columns
 
@@ -131,7 +133,12 @@ class TableFiles(ABC):
         """Estimate the memory that all columns take."""
 
     @abstractmethod
-    def source(self, target: str | None, features: Sequence[str], categorical_features: Any = "from_dtype") -> Source:
+    def source(
+        self,
+        target: str | None,
+        features: Sequence[str],
+        categorical_features: CategoricalFeatures = "from_dtype",
+    ) -> Source:
         """Return a source that reads the files in blocks."""
 
     @abstractmethod
@@ -164,23 +171,35 @@ class TableFiles(ABC):
 # --- Columns ---
 
 
+FEATURES = ("numbers", "text", "dates", "times", "no values")  # what columns of X can hold
+USABLE = "numbers, text, dates or times"
+
+
 class Columns(NamedTuple):
     """The columns to read."""
 
     features: list[str]  # the columns of X, in order
     target: str | None  # the label column; None for prediction
-    left_out: dict[str, str]  # columns that are no features, and what they hold
+    left_out: dict[str, str]  # columns that can be no features, and what they hold: lists, bytes and the like
+    schema: Schema | None = None  # what the features hold; None where all hold numbers
 
     @property
     def names(self) -> list[str]:
         """All columns that are read."""
         return self.features if self.target is None else [*self.features, self.target]
 
+    def labels(self, batch: Any) -> NDArray[Any] | None:
+        """Return the labels of a record batch."""
+        return None if self.target is None else label_array(batch.column(self.target))
+
     def block(self, batch: Any, first: int, file: File, start: int) -> Block:
         """Convert a record batch to a block; its first row has the number `first` in the lane, `start` in the file."""
-        y = None if self.target is None else label_array(batch.column(self.target))
+        if self.schema is None:
+            X = feature_array(batch, self.features)
+        else:
+            X = self.schema.read(batch.select(self.features), file.name, start)
         rows, where = np.arange(first, first + batch.num_rows), partial(row_name, file.name, start)
-        return check_block(Block(feature_array(batch, self.features), y, rows, where), self.features)
+        return check_block(Block(X, self.labels(batch), rows, where), self.features)
 
 
 def choose_columns(
@@ -189,13 +208,18 @@ def choose_columns(
     target: str | None = None,
     features: Names = None,
     drop: Sequence[str] = (),
-    categorical: Any = "from_dtype",
+    categorical: CategoricalFeatures = "from_dtype",
 ) -> Columns:
-    """Check the features, by default all columns but the target, those to drop, lists and bytes; and the target.
+    """Check the features and the target, and find what the features hold.
 
-    With `categorical=None` only numbers can be features.
+    Args:
+        schema: the Arrow schema of the table.
+        name: of the table in messages.
+        target: the label column.
+        features: by default all columns but the target, those to drop, and those that hold lists, bytes and the like.
+        drop: columns to ignore.
+        categorical: which features are categories, as `categorical_features` of the classifier.
     """
-    usable = ("numbers",) if categorical is None else ("numbers", "no values", "text", "dates", "times")
     if isinstance(features, str):
         raise TypeError(f"`features` must be a list of column names, got {features!r}.")
     for column in (*([] if target is None else [target]), *(features or ()), *drop):
@@ -203,22 +227,21 @@ def choose_columns(
             column_type(schema, column, name)
     rest = [column for column in schema.names if column not in (target, *drop)]
     held = {column: contents(column_type(schema, column, name)) for column in rest}
-    left_out = {} if features is not None else {column: what for column, what in held.items() if what not in usable}
+    left_out = {} if features is not None else {column: what for column, what in held.items() if what not in FEATURES}
     chosen = [column for column in rest if column not in left_out] if features is None else list(features)
     if not chosen:
         found = ", ".join(f"{column!r} holds {what}" for column, what in list(held.items())[:SHOWN])
-        kinds = "numbers" if categorical is None else "numbers, text or dates"
-        raise ValueError(f"{name}: at least one feature must hold {kinds}" + (f"; {found}" if found else ""))
+        raise ValueError(f"{name}: at least one feature is required, of {USABLE}" + (f"; {found}" if found else ""))
     for column in chosen:
         if column not in held or chosen.count(column) > 1:
             raise ValueError(f"{name}: column {column!r} must be used once, as a feature or as the target")
-        if held[column] not in usable:
-            kinds = "numbers" if categorical is None else "numbers, text or dates"
-            raise ValueError(f"{name}: feature {column!r} must hold {kinds}, got {held[column]}; "
-                             "convert it or leave it out")  # fmt: skip
+        if held[column] not in FEATURES:
+            raise ValueError(f"{name}: feature {column!r} must hold {USABLE}, got {held[column]}; convert it or leave "
+                             "it out")  # fmt: skip
     if target is not None and contents(column_type(schema, target, name)) == "lists":
         raise ValueError(f"{name}: the target {target!r} must hold one label a row, got lists")
-    return Columns(chosen, target, left_out)
+    kinds, _ = column_kinds(table_columns(schema.empty_table().select(chosen), name), categorical, name)
+    return Columns(chosen, target, left_out, None if kinds.is_numeric else kinds)
 
 
 def column_type(schema: Any, column: str, name: str) -> Any:
@@ -235,7 +258,7 @@ def column_type(schema: Any, column: str, name: str) -> Any:
 
 
 def contents(kind: Any) -> str:
-    """Describe in a word what a column of this type holds; only numbers, decimals and booleans can be features."""
+    """Describe in a word what a column of this type holds."""
     types = arrow().types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     words = {
@@ -250,14 +273,63 @@ def contents(kind: Any) -> str:
     return next((word for word, tests in words.items() if any(test(kind) for test in tests)), str(kind))
 
 
-class TableSource:
-    """What CSV and Parquet sources share: the columns in use and the fingerprint."""
+class TableSource(ABC):
+    """What CSV and Parquet sources share: the columns in use, their cells, and the fingerprint."""
 
-    def __init__(self, kind: str, table: TableFiles, target: str | None, features: Names) -> None:
-        self._kind, self._files = kind, table.files
-        self._columns = choose_columns(table.schema(), table.name, target, features, categorical=None)
-        self.feature_names, self.ignored = self._columns.features, list(self._columns.left_out)
-        self.n_features, self.lanes = len(self.feature_names), 1
+    def __init__(
+        self, kind: str, table: TableFiles, target: str | None, features: Names, categorical: CategoricalFeatures
+    ) -> None:
+        self._kind, self._table, self._files = kind, table, table.files
+        self.categorical_features = categorical
+        self._columns = choose_columns(table.schema(), table.name, target, features, categorical=categorical)
+        self.lanes = 1
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self._columns.features
+
+    @property
+    def n_features(self) -> int:
+        return len(self._columns.features)
+
+    @property
+    def ignored(self) -> list[str]:
+        """The columns that can be no features."""
+        return list(self._columns.left_out)
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the features hold; None where all hold numbers. Levels that are not found yet are None."""
+        return self._columns.schema
+
+    def with_schema(self, schema: Schema) -> TableSource:
+        """Return a copy with the columns that the schema names, in its order, and cells coded by it."""
+        names = [column.name for column in schema.columns]
+        if not all(isinstance(name, str) for name in names):
+            names = self.feature_names
+        columns = choose_columns(self._table.schema(), self._table.name, self._columns.target, names)
+        is_plain = schema.is_numeric and columns.schema is None
+        found = copy(self)
+        found.categorical_features = "from_dtype"  # the schema says all
+        found._columns = columns._replace(schema=None if is_plain else schema)
+        return found
+
+    @abstractmethod
+    def batches(self, lane: int, seed: int | None, names: list[str]) -> Iterator[tuple[Any, int, File, int]]:
+        """Read columns as record batches, each with the number of its first row in the lane, its file, and there."""
+
+    def blocks(self, lane: int, seed: int | None = None) -> Iterator[Block]:
+        return (self._columns.block(*batch) for batch in self.batches(lane, seed, self._columns.names))
+
+    def categories(self, lane: int) -> Iterator[CategoryBlock]:
+        """Read the categories and labels of a lane in stored order."""
+        places = [] if self.schema is None else self.schema.categories
+        used = self._columns._replace(features=[self.feature_names[j] for j in places])
+        for batch, _, file, start in self.batches(lane, None, used.names):
+            y, where = used.labels(batch), partial(row_name, file.name, start)
+            check_labels(y, where)
+            columns = table_columns(batch.select(used.features), file.name)
+            yield CategoryBlock(dict(zip(places, (values for _, values in columns), strict=True)), y, where)
 
     def fingerprint(self) -> dict[str, Any]:
         columns = {"features": self._columns.features, "target": self._columns.target}

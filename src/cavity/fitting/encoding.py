@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.data.schema import CATEGORY, DATE, DAY, NUMBER, TIME, Schema
-from cavity.data.source import row_hashes
+from cavity.data.surveys import CellStatistics, row_folds
 from cavity.numerics.limits import LARGEST_INPUT
 
 Array = NDArray[np.float64]
@@ -31,7 +31,6 @@ RARE_ROWS = 3  # levels with fewer rows than this share an indicator
 LEAST_VARIANCE = 0.1  # of the indicators of a category, before they are scaled
 MOST_INDICATORS = 50  # of a category; one with more levels is encoded by its class frequencies
 PRIOR_ROWS = 5.0  # that pull the class frequencies of a level towards those of all rows
-FOLDS = 5  # the class frequencies that encode a training row come from the other folds
 CYCLES = {"year": 365.2425 * DAY, "week": 7.0 * DAY, "day": DAY}
 SAME_PHASE = 0.99  # mean resultant length of dates that are all at one place of a cycle
 
@@ -344,42 +343,6 @@ def most_features(schema: Schema, n_classes: int) -> int:
     return sum(widths.get(column.kind, n) for column, n in zip(schema.columns, indicators, strict=True))
 
 
-def row_folds(X: Array) -> NDArray[np.int64]:
-    """Return the fold of each row, which depends on its cells alone."""
-    return (row_hashes(X) >> np.uint64(32)).astype(np.int64) % FOLDS
-
-
-class CellStatistics(NamedTuple):
-    """What all training rows say about the columns, beside their cells.
-
-    Attributes:
-        weight: total weight of the rows.
-        missing: weight of the rows where a column has a gap, (D,).
-        counts: of each category, by its place: the weight of the rows by fold, level and class, (FOLDS, K, C).
-    """
-
-    weight: float
-    missing: Array
-    counts: dict[int, Array]
-
-    @staticmethod
-    def of(schema: Schema, X: Array, y: NDArray[np.int64], weight: Array, n_classes: int) -> CellStatistics:
-        """Compute the statistics of rows in memory, or of a block of them."""
-        fold, counts = row_folds(X), dict[int, Array]()
-        for j, column in enumerate(schema.columns):
-            if column.kind == CATEGORY:
-                n_levels, known = len(column.levels or ()), ~np.isnan(X[:, j])
-                place = (fold[known] * n_levels + X[known, j].astype(np.int64)) * n_classes + y[known]
-                found: Array = np.bincount(place, weight[known], FOLDS * n_levels * n_classes).astype(np.float64)
-                counts[j] = found.reshape(FOLDS, n_levels, n_classes)
-        return CellStatistics(float(weight.sum()), (np.isnan(X) * weight[:, None]).sum(0), counts)
-
-    def merge(self, other: CellStatistics) -> CellStatistics:
-        """Return the statistics of the rows of both."""
-        counts = {j: own + other.counts[j] for j, own in self.counts.items()}
-        return CellStatistics(self.weight + other.weight, self.missing + other.missing, counts)
-
-
 def fit_encoding(
     schema: Schema | None,
     scaling: str | None,
@@ -401,12 +364,12 @@ def fit_encoding(
         weight: their weights.
         n_classes: C.
         known: the statistics of all rows, where X is a sample.
-        scaler: of the numbers, where all rows have been seen; by default it is fitted to X.
+        scaler: of the columns as if all held numbers, where all rows have been seen; by default it is fitted to X.
     """
     n_columns = X.shape[1]
     columns = (NUMBER,) * n_columns if schema is None else tuple(column.kind for column in schema.columns)
-    missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing
-    total = float(weight.sum()) if known is None else known.weight
+    missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing.sum(1)
+    total = float(weight.sum()) if known is None else float(known.rows.sum())
     if all(kind == NUMBER for kind in columns) and not missing.any():
         return fit_scaler("standard" if scaling == "default" else scaling, X, weight) if scaler is None else scaler
     if scaling == "default":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
 from cavity.data.schema import LEFT_OUT, Schema, describe_left_out
 from cavity.data.shuffle import find_hashes
-from cavity.data.source import Source, row_hashes
+from cavity.data.source import Source, coded, row_hashes, schema_of
 from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
@@ -181,7 +182,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     _warn_left_out(table.schema, options)
     constant = _constant_features(_is_constant(rows.X, table.schema), table.feature_names, options)
-    description = counts, weight, rows.X.shape[1], table.feature_names, rows.fingerprint(), constant, table.schema
+    fingerprint = rows.fingerprint() | ({} if table.schema is None else table.schema.fingerprint())
+    description = counts, weight, rows.X.shape[1], table.feature_names, fingerprint, constant, table.schema
     data = DataDescription(table.classes, *description)
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
@@ -201,19 +203,24 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     if known is None:
         wanted = ROWS_PER_CENTER * settings.n_inducing if isinstance(settings.n_inducing, int) else 0
         known = survey(source, sample_rows=MOST_HELD_OUT + max(INDUCING_ROWS, wanted), seed=seed, workers=workers)
+    if known.schema is None and schema_of(source) is not None:
+        raise ValueError("survey must be of this source, which has categories or dates: use cavity.data.survey(source)")
+    source = coded(source, known.schema)
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
     class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
     weight = known.class_counts * class_weight
     plan = plan_fit(settings, known.n_rows, seed)
-    constant = "" if plan.is_full_batch else _constant_features(known.lowest == known.highest, names, options)
-    data = DataDescription(
-        known.classes, known.class_counts, weight, known.n_features, names, known.fingerprint, constant
-    )
+    constant = ""
+    if not plan.is_full_batch:
+        _warn_left_out(known.schema, options)
+        constant = _constant_features(known.is_constant, names, options)
+    about = known.n_features, names, known.fingerprint, constant, known.schema
+    data = DataDescription(known.classes, known.class_counts, weight, *about)
     _check_memory(plan, data, workers, known.n_rows if plan.is_full_batch else SOURCE_ROWS)
     if plan.is_full_batch:
         X, y = read_all(source)
         rows = TrainingRows(X, encode(y, data.classes), class_weights(settings.class_weight, y))
-        return fit_rows(TrainingTable(rows, data.classes, names), options)
+        return fit_rows(TrainingTable(rows, data.classes, names, known.schema), options)
     check_two_classes(data.classes)
     if settings.scaling == "auto" or plan.folds:
         what = "scaling='auto'" if settings.scaling == "auto" else f"calibrate={settings.calibrate}"
@@ -339,17 +346,24 @@ class Fit:
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
         most = max(n_held, known.n_rows // HELD_OUT_FRACTION)
         skip = find_copies(source, known, n_held, most, self.options.workers) if n_held else None
-        is_held = np.zeros(len(sample.y), dtype=bool) if skip is None else find_hashes(sample.X, skip.hashes) >= 0
-        held_out, sample = sample.take(np.flatnonzero(is_held)[:n_held]), sample.take(np.flatnonzero(~is_held))
-        if scaling == "quantile":
-            encoding = fit_scaler("quantile", sample.X, sample.weight)
-        else:
-            encoding = standard_scaler(scaling, known.mean, known.sd, known.size)
+        place = np.full(len(sample.y), -1) if skip is None else find_hashes(sample.X, skip.hashes)
+        statistics = known.statistics
+        if statistics is not None and skip is not None and skip.by_class is not None:
+            hashes, first = np.unique(place[place >= 0], return_index=True)
+            statistics = statistics.without(known.schema, sample.X[place >= 0][first], skip.by_class[hashes])
+        held_out, sample = sample.take(np.flatnonzero(place >= 0)[:n_held]), sample.take(np.flatnonzero(place < 0))
+        encoding = fit_encoding(
+            known.schema,
+            scaling,
+            *sample,
+            len(known.classes),
+            None if statistics is None else statistics.weighted(class_weight),
+            None if scaling == "quantile" else standard_scaler(scaling, known.mean, known.sd, known.size),
+        )
 
         def stream(dtype: torch.dtype) -> StreamData:
-            return StreamData(
-                source, known, encoding.transform, class_weight, skip, self._device, dtype, self.options.workers
-            )
+            transform = partial(encode_training, encoding)
+            return StreamData(source, known, transform, class_weight, skip, self._device, dtype, self.options.workers)
 
         model = self._train(stream, sample, encoding, "fit")
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])

@@ -42,6 +42,13 @@ def test_memory_is_measured_for_training_and_prediction_of_few_rows_and_many(sma
     assert "1 MiB" in line(records[0])
 
 
+@pytest.mark.filterwarnings("ignore:X has columns that are left out")
+def test_memory_is_measured_for_a_mixed_csv_file_on_the_command_line(small, monkeypatch):
+    monkeypatch.setattr(memory, "LEVELS", (3, 10, 60))
+    records = list(memory.measure(Options(what=("csv",), rows=2500)))
+    assert [(r["what"], r["rows"], r["D"]) for r in records] == [("train csv", 2500, 8), ("predict csv", 2500, 8)]
+
+
 def test_a_step_is_timed_from_files_and_from_memory_in_turns(small, monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(source, "flights", lambda: (rng.standard_normal((2100, 3)), rng.integers(0, 3, 2100)))

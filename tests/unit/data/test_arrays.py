@@ -1,15 +1,18 @@
 """Sources of arrays, and the checks that rows of every source pass."""
 
+import datetime
 import json
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from scipy import sparse
 
-from cavity.data import Arrays, Npy, Source, read_all
+from cavity.data import Arrays, Npy, Source, read_all, survey
+from cavity.data.schema import Column, Schema
 from cavity.data.source import BLOCK_NUMBERS, BLOCK_ROWS, BUFFER_ROWS, block_rows
 
 N, D = 50, 3
@@ -130,24 +133,99 @@ def test_what_cannot_be_a_source_is_named(bad, error, text):
         Arrays(*bad)
 
 
-@pytest.mark.parametrize(("bad", "error"), [([["a", "b"]], TypeError), ([[1j, 2j]], TypeError),
-                                            (np.array([["a", 1]], dtype=object), ValueError)])  # fmt: skip
-def test_what_is_no_number_is_refused(bad, error):
+@pytest.mark.parametrize(("bad", "error"), [([[1j, 2j]], TypeError), (np.array([[b"a", 1]], object), TypeError),
+                                            (np.array([[(1, 2), 1]] * 2, object), TypeError)])  # fmt: skip
+def test_what_is_no_number_and_no_text_is_refused(bad, error):
     with pytest.raises(error, match="number"):
         list(Arrays(bad).blocks(0))
+
+
+def test_text_is_refused_where_nothing_is_a_category():
+    source = Arrays(np.array([["1", 1], ["a", 2]], dtype=object), categorical_features=None, name="rows")
+    with pytest.raises(ValueError, match=r"^rows: column 0 must hold numbers, got 'a' in row 1.*categorical_features"):
+        list(source.blocks(0))
 
 
 # --- Missing values ---
 
 
-@pytest.mark.parametrize(("value", "text"), [(np.nan, r"is missing \(nan\)"), (np.inf, r"is infinite \(inf\)")])
 @pytest.mark.parametrize("lanes", [1, 4])
-def test_a_value_that_is_missing_is_named_with_its_row(X, value, text, lanes):
-    X[17, 1] = value
-    with pytest.raises(ValueError, match=rf"^X, row 17: feature 1 {text}; fill it in"):
+def test_a_value_that_is_infinite_is_named_with_its_row(X, lanes):
+    X[17, 1] = np.inf
+    with pytest.raises(ValueError, match=r"^X, row 17: feature 1 is infinite \(inf\); fill it in"):
         read_all(Arrays(X, np.zeros(N), lanes))
     with pytest.raises(ValueError, match=r"^X, row 17: feature 'b'"):
         read_all(Arrays(pd.DataFrame(X, columns=list("abc")), np.zeros(N), lanes))
+
+
+def gap(bits):
+    return np.array([bits], dtype=np.uint64).view(np.float64)[0]
+
+
+def test_gaps_are_kept_and_have_one_bit_pattern(X):
+    """Rows are compared by their bits, so all gaps must have the same."""
+    X[17, 1], X[30, 0] = gap(0xFFF8000000000001), gap(0x7FF8000000000002)
+    found = read_all(Arrays(X, np.zeros(N), lanes=3))[0]
+    np.testing.assert_array_equal(found, X)
+    assert len(set(found[np.isnan(found)].view(np.uint64).tolist())) == 1
+
+
+@pytest.mark.parametrize("of", [
+    lambda X: pd.DataFrame(X).convert_dtypes(), lambda X: pd.DataFrame(X, dtype=object), np.array,
+    lambda X: pl.DataFrame(X, orient="row"), list,
+], ids=["nullable", "objects", "array", "polars", "list"])  # fmt: skip
+def test_missing_numbers_of_every_library_are_gaps(of):
+    source = Arrays(of([[1.0, None], [None, 2.0], [3.0, 4.0]]), [0, 1, 0])
+    np.testing.assert_array_equal(read_all(source)[0], [[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0]])
+    assert source.schema is None
+
+
+# --- Categories and dates ---
+
+MIXED = {
+    "size": [1.5, 2.5, None, 4.5],
+    "color": ["red", "blue", None, "red"],
+    "day": [datetime.date(2020, 1, 1), None, datetime.date(1970, 1, 2), datetime.date(2020, 1, 1)],
+    "truth": [True, False, True, None],
+}
+DAY = 86_400.0
+CELLS = np.array(
+    [[1.5, 1, 18262 * DAY, 1], [2.5, 0, np.nan, 0], [np.nan, np.nan, DAY, 1], [4.5, 1, 18262 * DAY, np.nan]]
+)
+
+
+@pytest.mark.parametrize("of", [
+    pd.DataFrame, lambda m: pd.DataFrame(m).astype({"color": "category", "truth": "boolean"}), pl.DataFrame, pa.table,
+], ids=["pandas", "category", "polars", "arrow"])  # fmt: skip
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_frames_give_cells(of, lanes):
+    source = Arrays(of(MIXED), list("abab"), lanes)
+    assert [column.kind for column in source.schema.columns] == ["number", "category", "date", "category"]
+    assert source.schema.has_unknown_levels
+    assert source.feature_names == list(MIXED)
+    np.testing.assert_array_equal(read_all(source)[0], CELLS)
+
+
+def test_levels_are_those_of_the_schema_whatever_the_rows():
+    levels = Schema((Column("color", "category", ("blue", "green", "red")),))
+    source = Arrays(pd.DataFrame({"color": ["red", "pink", None, "blue"]})).with_schema(levels)
+    np.testing.assert_array_equal(lane(source)[0][:, 0], [2.0, np.nan, np.nan, 0.0])
+
+
+def test_objects_are_judged_by_all_rows():
+    """A column that holds text only in its last row is a category, and its numbers are levels."""
+    values = np.array([[k % 3, 0.5] for k in range(3 * BLOCK_ROWS)] + [["x", 0.5]], dtype=object)
+    source = Arrays(values, np.arange(len(values)) % 2, lanes=2)
+    assert [column.kind for column in source.schema.columns] == ["category", "number"]
+    assert survey(source).schema.columns[0].levels == ("0", "1", "2", "x")
+
+
+def test_numbers_are_categories_where_they_are_named(X):
+    X[:, 1] = np.arange(N) % 4
+    for chosen in ([1], [False, True, False]):
+        source = Arrays(X, np.arange(N) % 2, categorical_features=chosen)
+        assert survey(source).schema.columns[1].levels == ("0", "1", "2", "3")
+        np.testing.assert_array_equal(read_all(source)[0], X)
 
 
 @pytest.mark.parametrize("y", [

@@ -1,11 +1,13 @@
 """Iterables of batches: the same rows each time, and errors that name the batch."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from cavity.data import Batches, Source, read_all, survey
+from cavity.data.schema import find_schema
 
 N = 100
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -19,6 +21,11 @@ def some(size=30):
 def loader(**settings):
     data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
     return DataLoader(data, **({"batch_size": 7} | settings))
+
+
+def frame(n):
+    """A category with gaps, and numbers."""
+    return pd.DataFrame({"a": [None if k % 5 == 4 else f"level {k % 3}" for k in range(n)], "b": np.arange(n) / 2})
 
 
 class Again:
@@ -96,8 +103,46 @@ def test_what_can_be_read_only_once_is_refused(once):
     ([(X[:, 0], Y)], ValueError, "two dimensions"),
     ([(X, Y), X], ValueError, "batch 1, row 0: the label is missing"),
     ([(X, Y), (X, Y.astype(str))], TypeError, "numbers and strings"),
-    ([some()[0], (np.full((2, 3), np.nan), [0, 1])], ValueError, "batch 1, row 0: feature 0 is missing"),
+    ([some()[0], (np.full((2, 3), np.inf), [0, 1])], ValueError, "batch 1, row 0: feature 0 is infinite"),
+    ([(frame(4), Y[:4]), (frame(4)[["b", "a"]], Y[:4])], ValueError, r"X of batch 1 must have the columns of batch 0"),
+    ([(frame(4), Y[:4]), (frame(4)[["a"]], Y[:4])], ValueError, r"X of batch 1 must have the columns of batch 0"),
+    ([(frame(4), Y[:4]), (np.array([["u", "v", "w"]] * 4, object), Y[:4])], ValueError,
+     "X of batch 1 must have 2 columns, got 3"),
+    ([([[1.0, 2.0]], [0]), ([["x", 2.0]], [1])], ValueError,
+     r"X of batch 1: column 0 must hold numbers, got 'x' in row 0.*categorical_features"),
 ])  # fmt: skip
 def test_what_is_no_batch_is_named(batches, error, text):
     with pytest.raises(error, match=text):
         survey(Batches(batches))
+
+
+# --- Categories and gaps ---
+
+
+@pytest.mark.parametrize("of", [lambda f: f, lambda f: f.to_numpy(), lambda f: f.to_numpy().tolist()],
+                         ids=["frames", "arrays", "lists"])  # fmt: skip
+def test_batches_can_have_categories_and_gaps(of):
+    whole = frame(40)
+    source = Batches([(of(whole[k : k + 8]), Y[k : k + 8]) for k in range(0, 40, 8)])
+    found = survey(source)
+    assert [column.kind for column in source.schema.columns] == ["category", "number"]
+    assert found.schema.columns[0].levels == ("level 0", "level 1", "level 2")
+    expected = find_schema(whole).read(whole)
+    np.testing.assert_array_equal(read_all(source)[0], expected)
+    assert found.statistics.missing.sum(1).tolist() == [8.0, 0.0]
+    assert source.feature_names == (["a", "b"] if of(whole) is whole else None)
+
+
+def test_tensors_have_the_categories_that_are_named():
+    codes = torch.from_numpy(np.column_stack([np.arange(N) % 4, X[:, 0]]))
+    source = Batches(DataLoader(TensorDataset(codes, torch.from_numpy(Y)), 7), categorical_features=[0])
+    assert survey(source).schema.columns[0].levels == ("0", "1", "2", "3")
+    np.testing.assert_array_equal(read_all(source)[0], codes.numpy())
+
+
+def test_gaps_in_tensors_are_kept():
+    values = X.copy()
+    values[5, 1] = np.nan
+    source = Batches(DataLoader(TensorDataset(torch.from_numpy(values), torch.from_numpy(Y)), 7))
+    np.testing.assert_array_equal(read_all(source)[0], values)
+    assert survey(source).statistics.missing.sum() == 1.0

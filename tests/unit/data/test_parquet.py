@@ -4,11 +4,13 @@ import datetime
 import decimal
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cavity.data import Parquet, Source, read_all
+from cavity.data import Parquet, Source, read_all, survey
+from cavity.data.schema import Column, Schema
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -43,7 +45,7 @@ def write(path, **columns):
 
 def expected_rows():
     parts = [rows_of(N, k) for k in range(3)]
-    X = np.concatenate([np.column_stack([part["distance"], part["month"]]) for part in parts])
+    X = np.concatenate([np.column_stack([part["distance"], part["month"], part["carrier"] == "Y"]) for part in parts])
     return X, np.concatenate([part["delay"] for part in parts])
 
 
@@ -143,10 +145,11 @@ def test_columns_are_found_by_name_in_every_file(folder):
 # --- Columns ---
 
 
-def test_features_are_all_numbers_but_the_target(folder):
+def test_features_are_all_columns_but_the_target(folder):
     source = Parquet(folder, target="month")
-    assert (source.feature_names, source.ignored) == (["distance"], ["delay", "carrier"])
-    assert Parquet(folder).feature_names == ["distance", "month"]
+    assert (source.feature_names, source.ignored) == (["distance", "delay", "carrier"], [])
+    assert Parquet(folder).feature_names == ["distance", "delay", "month", "carrier"]
+    assert Parquet(folder, features=["month", "distance"]).schema is None
 
 
 def test_features_come_in_the_order_asked_for(folder):
@@ -172,10 +175,21 @@ def test_numbers_of_every_kind_are_features(tmp_path):
         many=[[1.0], [2.0]],
         nothing=pa.nulls(2),
     )
+    numeric = Parquet(tmp_path / "a.parquet", features=["large", "small", "half", "price"], lanes=1)
+    assert numeric.schema is None
+    assert next(numeric.blocks(0)).X.tolist() == [[float(2**60), 1, 0.5, 1.25], [-1, 255, 2.0, -3.5]]
     source = Parquet(tmp_path / "a.parquet", lanes=1)
-    assert source.ignored == ["when", "day", "text", "many", "nothing"]
-    expected = [[1, float(2**60), 1, 0.5, 1.25, 7], [0, -1, 255, 2.0, -3.5, 9]]
-    assert next(source.blocks(0)).X.tolist() == expected
+    assert source.ignored == ["many"]
+    assert [column.kind for column in source.schema.columns] == [
+        "category", *["number"] * 5, "date", "date", "category", "number"
+    ]  # fmt: skip
+    levels = {"flag": ("False", "True"), "text": ("1", "2")}
+    schema = Schema(tuple(replace(column, levels=levels.get(column.name)) for column in source.schema.columns))
+    day = 18262 * 86400.0
+    expected = [[1, float(2**60), 1, 0.5, 1.25, 7, day, day, 0], [0, -1, 255, 2.0, -3.5, 9, day, day, 1]]
+    X = next(source.with_schema(schema).blocks(0)).X
+    assert X[:, :-1].tolist() == expected
+    assert np.isnan(X[:, -1]).all()
 
 
 @pytest.mark.parametrize("y", [
@@ -192,7 +206,8 @@ def test_labels_may_be_of_any_type(tmp_path, y):
 
 
 @pytest.mark.parametrize(("asked", "error", "text"), [
-    ({"features": ["distance", "carrier"]}, ValueError, "part-0.parquet: feature 'carrier' must hold numbers"),
+    ({"categorical_features": ["speed"]}, ValueError, "X has no column 'speed', its columns are 'distance', 'delay'"),
+    ({"categorical_features": ["month"]}, ValueError, "column 'delay' holds text; name it in categorical_features"),
     ({"features": ["distance", "speed"]}, ValueError, "part-0.parquet has no column 'speed'"),
     ({"target": "speed"}, ValueError, "part-0.parquet has no column 'speed'"),
     ({"features": ["month"], "target": "month"}, ValueError, "'month' must be used once, as a feature or"),
@@ -218,10 +233,13 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "text"), [
-    ({"distance": [1.0], "delay": ["none"]}, " has no column 'month'"),
-    ({"distance": [1.0], "month": [1]}, " has no column 'delay'"),
-    ({"distance": ["far"], "month": [1], "delay": ["none"]}, ": feature 'distance' must hold numbers, got text"),
-    ({"distance": [1.0], "month": [1], "delay": [3]},
+    ({"distance": [1.0], "delay": ["none"], "carrier": ["X"]}, " has no column 'month'"),
+    ({"distance": [1.0], "month": [1], "carrier": ["X"]}, " has no column 'delay'"),
+    ({"distance": ["far"], "month": [1], "delay": ["none"], "carrier": ["X"]},
+     ": feature 'distance' must hold numbers, as in flights/part-0.parquet, got text; .*categorical_features"),
+    ({"distance": [1.0], "month": [1], "delay": ["none"], "carrier": [3]},
+     ": feature 'carrier' must hold a category, as in flights/part-0.parquet, got numbers; .*categorical_features"),
+    ({"distance": [1.0], "month": [1], "delay": [3], "carrier": ["X"]},
      ": the target 'delay' must have one type in all files, got numbers, but text in flights/part-0"),
 ])  # fmt: skip
 def test_a_file_unlike_the_others_is_named(folder, columns, text):
@@ -233,21 +251,55 @@ def test_a_file_unlike_the_others_is_named(folder, columns, text):
 # --- Bad values and bad files ---
 
 
-def test_a_null_or_nan_is_named_with_file_row_and_column(tmp_path):
-    good = np.zeros(300)
-    for bad in (None, np.nan, np.inf):
-        values = [*good[:250].tolist(), bad, *good[:49].tolist()]
-        path = tmp_path / "flights"
-        path.mkdir(exist_ok=True)
-        pq.write_table(pa.table({"x": values, "y": [0] * 300}), path / "part-0.parquet", row_group_size=100)
-        with pytest.raises(ValueError, match=r"^flights/part-0\.parquet, row 250: feature 'x' is (missing|infinite)"):
-            read_all(Parquet(path, target="y", lanes=2))
+@pytest.mark.parametrize("carrier", [[], ["X"]], ids=["numbers", "with a category"])
+def test_an_infinite_value_is_named_with_file_row_and_column(tmp_path, carrier):
+    path, values = tmp_path / "flights", [*np.zeros(250), np.inf, *np.zeros(49)]
+    path.mkdir()
+    columns = {"x": values, "y": [0] * 300} | ({"carrier": carrier * 300} if carrier else {})
+    pq.write_table(pa.table(columns), path / "part-0.parquet", row_group_size=100)
+    text = r"column 'x' must be finite, got inf in row 250" if carrier else r"row 250: feature 'x' is infinite"
+    with pytest.raises(ValueError, match=rf"^flights/part-0\.parquet[,:] {text}"):
+        read_all(Parquet(path, target="y", lanes=2))
 
 
-@pytest.mark.parametrize("column", [[1, None], [True, None], [decimal.Decimal(1), None]], ids=str)
-def test_nulls_of_every_type_are_found(tmp_path, column):
-    with pytest.raises(ValueError, match=r"a\.parquet, row 1: feature 'x' is missing"):
-        list(Parquet(write(tmp_path / "a.parquet", x=column), lanes=1).blocks(0))
+@pytest.mark.parametrize(("column", "cells"), [
+    ([1, None, 2], [1.0, np.nan, 2.0]), ([0.5, None, np.nan], [0.5, np.nan, np.nan]),
+    ([True, None, False], [1.0, np.nan, 0.0]), ([decimal.Decimal(1), None, decimal.Decimal(3)], [1.0, np.nan, 3.0]),
+    (["b", None, "a"], [1.0, np.nan, 0.0]), (pa.array(["b", None, "a"]).dictionary_encode(), [1.0, np.nan, 0.0]),
+    ([datetime.date(1970, 1, 2), None, datetime.date(1970, 1, 3)], [86400.0, np.nan, 172800.0]),
+    (["b", None, ""], [1.0, np.nan, 0.0]),
+], ids=str)  # fmt: skip
+def test_nulls_of_every_type_are_gaps(tmp_path, column, cells):
+    source = Parquet(write(tmp_path / "a.parquet", x=column, y=[0, 1, 0]), target="y", lanes=1)
+    np.testing.assert_array_equal(read_all(source)[0][:, 0], cells)
+
+
+def test_a_file_without_a_value_in_a_column_is_like_the_others(tmp_path):
+    """pandas writes such a column without a type."""
+    write(tmp_path / "a.parquet", x=pa.nulls(2), when=pa.nulls(2), z=[1.0, 2.0], y=[0, 1])
+    write(tmp_path / "b.parquet", x=["u", "v"], when=[datetime.datetime(1970, 1, 2)] * 2, z=pa.nulls(2), y=[0, 1])
+    found = read_all(Parquet(tmp_path, target="y"))[0]
+    day, gap = 86400.0, np.nan
+    np.testing.assert_array_equal(found, [[gap, gap, 1.0], [gap, gap, 2.0], [0.0, day, gap], [1.0, day, gap]])
+
+
+def test_levels_are_found_in_all_files_and_lanes(folder):
+    write(folder / "part-7.parquet", distance=[1.0], delay=["none"], month=[1], carrier=["Q"])
+    found = survey(Parquet(folder, target="delay"))
+    assert found.schema.columns[2].levels == ("Q", "X", "Y")
+    assert found.statistics.counts[2].sum((0, 2)).tolist()[0] == 1.0
+
+
+def test_a_copy_with_a_schema_reads_the_columns_that_it_names(folder):
+    schema = Schema((Column("carrier", "category", ("Y", "Z")), Column("distance")))
+    source, part = Parquet(folder, target="delay").with_schema(schema), rows_of(N, 0)
+    block = next(source.blocks(0))
+    np.testing.assert_array_equal(block.X[:, 0], np.where(part["carrier"] == "Y", 0.0, np.nan)[: len(block.rows)])
+    np.testing.assert_array_equal(block.X[:, 1], part["distance"][: len(block.rows)])
+    assert (source.feature_names, block.y.tolist()) == (
+        ["carrier", "distance"],
+        part["delay"][: len(block.rows)].tolist(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 import json
 import threading
+from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cavity.data import Arrays, Batches, survey
+from cavity.data.schema import find_schema
 from cavity.data.source import BLOCK_ROWS, row_hashes
-from cavity.data.surveys import Moments, find_copies
+from cavity.data.surveys import FOLDS, CellStatistics, Moments, find_copies
 from cavity.runtime.distributed import Workers
 
 N = 3000
@@ -320,3 +323,142 @@ def test_hashes_tell_rows_apart():
     assert len(np.unique(row_hashes(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 0.0], [0.0, 1.0]])))) == 4
     wide = np.asfortranarray(X)
     np.testing.assert_array_equal(row_hashes(wide), row_hashes(X))
+
+
+# --- Gaps ---
+
+
+def with_gaps(X, share=0.3):
+    return np.where(np.random.default_rng(2).random(X.shape) < share, np.nan, X)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_gaps_do_not_count_for_mean_sd_and_range(X, y, lanes):
+    X = with_gaps(X)
+    found = survey(Arrays(X, y, lanes))
+    np.testing.assert_allclose(found.mean, np.nanmean(X, 0), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(found.sd, np.nanstd(X, 0, ddof=1), rtol=1e-9)
+    np.testing.assert_array_equal(found.lowest, np.nanmin(X, 0))
+    np.testing.assert_array_equal(found.highest, np.nanmax(X, 0))
+    for c in range(4):
+        assert found.statistics.missing[:, c].tolist() == np.isnan(X[y == c]).sum(0).tolist()
+    assert found.statistics.rows.tolist() == np.bincount(y).tolist()
+    assert json.loads(json.dumps(found.fingerprint)) == found.fingerprint
+
+
+def test_without_gaps_there_is_nothing_to_say(X, y):
+    found = survey(Arrays(X, y))
+    assert (found.schema, found.statistics) == (None, None)
+
+
+def test_parts_without_a_value_do_not_disturb_the_others():
+    gap = np.full((3, 1), np.nan)
+    values = np.array([[1e300], [3e300]])
+    whole = Moments.of(gap).merge(Moments.of(values)).merge(Moments.of(gap))
+    assert (whole.n, whole.n_values.tolist()) == (8, [2])
+    mean, sd = whole.mean_and_sd()
+    np.testing.assert_allclose(mean / 1e300, [2.0], rtol=1e-14)
+    np.testing.assert_allclose(sd / 1e300, [np.sqrt(2.0)], rtol=1e-14)
+    none = Moments.of(gap).merge(Moments.of(gap))
+    assert [part.tolist() for part in (*none.mean_and_sd(), *none.bounds())] == [[0.0]] * 4
+
+
+def test_constant_columns_have_one_value_or_none():
+    """A value and gaps are two things to tell apart."""
+    nan = np.nan
+    X = np.array([[1.0, 1.0, nan, 1.0], [1.0, nan, nan, 2.0]])
+    assert survey(Arrays(X, [0, 1])).is_constant.tolist() == [True, False, True, False]
+
+
+# --- Categories ---
+
+
+def mixed(n=N):
+    rng = np.random.default_rng(4)
+    color = np.array(["red", "green", None, "blue"], dtype=object)[rng.integers(0, 4, n)]
+    return pd.DataFrame({"color": color, "size": with_gaps(rng.standard_normal((n, 1)))[:, 0],
+                         "code": rng.integers(0, 300, n).astype(str), "id": [f"row {k}" for k in range(n)],
+                         "empty": np.full(n, np.nan)})  # fmt: skip
+
+
+def test_levels_are_found_as_in_a_frame(y):
+    X = mixed()
+    found, expected = survey(Arrays(X, y, lanes=3)), find_schema(X)
+    assert found.schema == expected
+    assert [column.kind for column in expected.columns] == ["category", "number", "category", "left out", "left out"]
+    cells = expected.read(X)
+    statistics = CellStatistics.of(expected, cells, y, np.ones(N), 4)
+    np.testing.assert_array_equal(found.statistics.missing, statistics.missing)
+    assert list(found.statistics.counts) == [0, 2]
+    for j, counts in found.statistics.counts.items():
+        np.testing.assert_array_equal(counts, statistics.counts[j])
+    np.testing.assert_array_equal(found.sample.X[np.argsort(found.sample.lane * N + found.sample.row)], cells)
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_workers_find_the_same_levels_and_statistics(y, size):
+    alone = survey(Arrays(mixed(), y, lanes=5), sample_rows=200)
+    for found in survey_together(lambda: Arrays(mixed(), y, lanes=5), size, sample_rows=200):
+        assert_same(found, alone)
+        assert found.schema == alone.schema
+        np.testing.assert_array_equal(found.statistics.missing, alone.statistics.missing)
+        for j, counts in found.statistics.counts.items():
+            np.testing.assert_array_equal(counts, alone.statistics.counts[j])
+
+
+@pytest.mark.parametrize("limit", ["MAX_LEVELS", "MAX_LEVEL_TEXT"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_category_with_too_many_levels_is_left_out_and_its_levels_are_not_kept(y, limit, size, monkeypatch):
+    monkeypatch.setattr(f"cavity.data.schema.{limit}", 250)
+    largest = []
+    update = Counter.update
+    monkeypatch.setattr(Counter, "update", lambda self, other: (update(self, other), largest.append(len(self))))
+    monkeypatch.setattr("cavity.data.source.BLOCK_ROWS", 100)
+    monkeypatch.setattr("cavity.data.arrays.block_rows", lambda *sizes: 100)
+    found = survey_together(lambda: Arrays(mixed(), y, lanes=4, categorical_features=["id", "color", "code"]), size)
+    for one in found:
+        assert [column.kind for column in one.schema.columns] == [
+            "category", "number", "left out", "left out", "left out"
+        ]  # fmt: skip
+        assert "different values" in one.schema.columns[2].reason
+        assert one.schema == found[0].schema
+    assert max(largest) <= 350
+
+
+def test_an_identifier_is_kept_where_it_is_named(y):
+    source = Arrays(mixed(), y, categorical_features=["id", "color", "code"])
+    assert len(survey(source).schema.columns[3].levels) == N
+
+
+def test_of_very_many_levels_and_classes_the_most_frequent_are_kept(monkeypatch):
+    monkeypatch.setattr("cavity.data.surveys.MOST_COUNTS", FOLDS * 2 * 3)
+    X = pd.DataFrame({"a": list("aaabbcccdd"), "b": [0.0] * 10})
+    found = survey(Arrays(X, [0, 1] * 5))
+    assert found.schema.columns[0].levels == ("a", "b", "c")
+    assert found.statistics.counts[0].shape == (FOLDS, 3, 2)
+
+
+def test_statistics_without_some_rows_are_those_of_the_others(y):
+    X = mixed()
+    schema = find_schema(X)
+    cells = schema.read(X)
+    rest = CellStatistics.of(schema, cells[100:], y[100:], np.ones(N - 100), 4).weighted(np.arange(4.0))
+    whole = CellStatistics.of(schema, cells, y, np.ones(N), 4)
+    found = whole.without(schema, cells[:100], np.eye(4, dtype=np.int64)[y[:100]]).weighted(np.arange(4.0))
+    np.testing.assert_array_equal(found.rows, rest.rows)
+    np.testing.assert_array_equal(found.missing, rest.missing)
+    for j, counts in found.counts.items():
+        np.testing.assert_array_equal(counts, rest.counts[j])
+
+
+def test_the_fingerprint_knows_the_levels(y):
+    def print_of(X):
+        return survey(Arrays(X, y)).fingerprint
+
+    X = mixed()[["color", "size"]]
+    renamed = X.replace({"red": "ruby"})
+    assert print_of(X) == print_of(X)
+    assert print_of(X)["columns"] == ["category", "number"]
+    assert print_of(X)["means_by_size"] == print_of(renamed)["means_by_size"]
+    assert print_of(X) != print_of(renamed)
+    assert len(json.dumps(print_of(mixed()))) < 1500

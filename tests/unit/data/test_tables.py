@@ -33,17 +33,35 @@ TABLE = pa.table(
 )
 
 
-def test_numbers_text_and_dates_are_features_and_the_rest_is_named():
+def test_columns_are_features_but_for_lists_and_bytes():
     found = choose_columns(TABLE.schema, "rows", "label")
-    assert found.features == ["whole", "truth", "price", "city", "digits", "day", "moment", "hour", "empty"]
+    assert {column.name: column.kind for column in found.schema.columns} == {
+        "whole": "number", "truth": "category", "price": "number", "city": "category", "digits": "category",
+        "day": "date", "moment": "date", "hour": "time", "empty": "number",
+    }  # fmt: skip
+    assert found.features == [column.name for column in found.schema.columns]
     assert found.left_out == {"pair": "lists", "raw": "bytes"}
     assert found.names == [*found.features, "label"]
+    assert choose_columns(TABLE.schema, "rows", "label", ["whole", "price"]).schema is None
 
 
 def test_what_is_dropped_is_not_spoken_of():
-    found = choose_columns(TABLE.schema, "rows", "label", drop=["truth", "raw"])
-    assert "truth" not in found.features
+    found = choose_columns(TABLE.schema, "rows", "label", drop=["truth", "city", "raw"])
+    assert found.features == ["whole", "price", "digits", "day", "moment", "hour", "empty"]
     assert found.left_out == {"pair": "lists"}
+
+
+@pytest.mark.parametrize(("feature", "held"), [("pair", "lists"), ("raw", "bytes")])
+def test_lists_and_bytes_cannot_be_asked_for(feature, held):
+    with pytest.raises(ValueError, match=f"feature '{feature}' must hold numbers, text, dates or times, got {held}"):
+        choose_columns(TABLE.schema, "rows", "label", ["whole", feature])
+    with pytest.raises(ValueError, match=r"at least one feature is required, .*'raw' holds bytes"):
+        choose_columns(TABLE.select(["pair", "raw", "label"]).schema, "rows", "label")
+
+
+def test_numbers_are_categories_where_they_are_named():
+    found = choose_columns(TABLE.schema, "rows", "label", ["price", "whole"], categorical=["whole"])
+    assert [column.kind for column in found.schema.columns] == ["number", "category"]
 
 
 def test_features_stay_in_the_order_they_are_named_in():
