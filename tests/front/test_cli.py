@@ -537,7 +537,9 @@ def test_a_fit_says_how_each_column_was_read(mixed, tmp_path):
     found = run("fit", mixed / "visits.csv", "-o", tmp_path / "m.cavity", *AS_READ)
     assert "left out: id (text with 240 different values in 240 rows); --categorical" in found.stderr
     assert "text that is no number counts as missing: 'age' (6 cells, such as 'n/a?' in row 1)" in found.stderr
-    assert "'group' is read as a category (text: row 1 has 'x'); --numeric group reads it as numbers" in found.stderr
+    assert (
+        "categories, though most cells are numbers: group (text: row 1 has 'x'); --numeric group reads" in found.stderr
+    )
     assert found.stdout.splitlines()[:6] == [
         f"{mixed / 'visits.csv'}: 240 rows, 7 features, 2 labels in 'outcome'",
         "  2 numbers: age, score",
@@ -562,11 +564,25 @@ def test_mostly_numbers_with_many_values_are_left_out_and_explained(mixed, tmp_p
     command = ["fit", mixed / "visits.csv", "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
     told = json.loads(run(*command, "--json").stdout)
     assert told["left_out"]["age"] == "text: row 1 has 'n/a?'"
-    assert any(note.startswith("'age' is left out (text: row 1 has 'n/a?'); --numeric age") for note in told["notes"])
+    expected = "left out, though most cells are numbers: age (text: row 1 has 'n/a?'); --numeric age reads numbers"
+    assert any(note.startswith(expected) for note in told["notes"])
     assert "age" not in told["features"]
     told = json.loads(run(*command, "--json", "--categorical", "age", "--categorical", "id,group").stdout)
     assert told["left_out"] == {}
     assert [one["kind"] for one in told["columns"] if one["name"] in ("age", "id", "group")] == ["category"] * 3
+
+
+def test_text_that_looks_like_numbers_is_a_category_without_many_words(tmp_path):
+    columns = {f"code {k}": [str(i % (k + 2)) for i in range(60)] for k in range(15)}
+    columns |= {"many": [str(i % 30) for i in range(60)], "all": [str(i * i) for i in range(60)], "y": ["a", "b"] * 30}
+    pq.write_table(pa.table(columns), tmp_path / "codes.parquet")
+    command = ["fit", tmp_path / "codes.parquet", "--target", "y", "-o", tmp_path / "m.cavity", "--json", *QUICK]
+    told = json.loads(run(*command).stdout)
+    assert [one["kind"] for one in told["columns"]] == ["category"] * 16 + ["number"]
+    assert [note for note in told["notes"] if "--numeric" in note] == [
+        "read as categories, though most cells are numbers: many (text that looks like numbers); --numeric many reads "
+        "numbers, and other text as missing"
+    ]
 
 
 def test_the_rows_held_out_of_a_mixed_table_are_known_again_in_any_form(mixed, tmp_path):
@@ -666,7 +682,8 @@ def test_a_large_file_is_scored_in_parts_with_its_text(mixed, tmp_path, little_m
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr("cavity.runtime.memory.available_bytes", lambda device: 10_000)
+    for command in ("fit", "evaluate", "report"):
+        monkeypatch.setattr(f"cavity.cli.{command}.is_large", lambda table, n_processes=1: True)
 
 
 def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
@@ -684,6 +701,36 @@ def test_large_files_are_read_from_disk(folder, tmp_path, little_memory):
         "fit", tmp_path / "iris.parquet", "--target", "species", "-o", out, "--holdout", 0.5
     )
     assert "use a sample" in fails("report", out, tmp_path / "iris.parquet", "-o", tmp_path / "r.html")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_large_files_with_text_gaps_and_dates_are_read_from_disk(form, tmp_path, little_memory):
+    columns = visits() | {"age": list(range(20, 260))}
+    data = write(tmp_path / "visits.csv", columns)
+    if form == "parquet":
+        data = tmp_path / "visits.parquet"
+        clean = {name: [None if cell == "" else cell for cell in column] for name, column in columns.items()}
+        clean["group"] = list(map(str, clean["group"]))
+        clean["is_new"] = [cell == "true" for cell in clean["is_new"]]
+        pq.write_table(pa.table(clean | {"day": pa.array(clean["day"]).cast(pa.date32())}), data)
+    command = ["fit", data, "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
+    found = run(*command)
+    assert "  3 numbers: age, ward, score\n  4 categories: id, color, is_new, group\n  1 date: day\n" in found.stdout
+    assert "left out: id (text with 240 different values in 240 rows)" in found.stderr
+    assert "'age' only counts the rows" in found.stderr
+    told = json.loads(run(*command, "--categorical", "ward", "--drop", "id,age", "--json").stdout)
+    facts = {one.pop("name"): one for one in told["columns"]}
+    assert facts["color"] == {"kind": "category", "levels": 3}
+    assert facts["ward"] == {"kind": "category", "levels": 4}
+    assert facts["day"] == {"kind": "date", "features": ["time", "year", "week"]}
+    told = json.loads(run("evaluate", tmp_path / "m.cavity", data, "--json").stdout)
+    assert (told["which"], told["rows"]) == ("learned from", 240)
+    told = json.loads(run("predict", tmp_path / "m.cavity", data, "-o", tmp_path / "p.parquet", "--json").stdout)
+    assert told["missing"] == {"color": 15, "day": 5, "score": 27}
+    run("predict", tmp_path / "m.cavity", data, "-o", f"{tmp_path}/parts/")
+    one, parts = pq.read_table(tmp_path / "p.parquet"), pq.read_table(tmp_path / "parts")
+    np.testing.assert_allclose(one["p_yes"], parts["p_yes"], rtol=0, atol=1e-12)
+    assert "--numeric does not read text, as in 'group'" in fails(*command, "--numeric", "group")
 
 
 # --- Ctrl-C ---

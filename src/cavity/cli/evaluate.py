@@ -64,7 +64,8 @@ def evaluate(model: Path, data: tuple[str, ...], target: str | None, drop_missin
     else:
         output.note(f"{table.name} is large: it is read from disk in parts")
         features, tally = loaded.columns(table, target).features, Tally(loaded.model.classes_)
-        is_known = files_digest(table.source(target, features)) == loaded.metrics.get("holdout", {}).get("digest")
+        kept = loaded.metrics.get("holdout") or {}
+        is_known = kept.get("rows") == 0 and files_digest(table.source(target, features)) == kept["digest"]
         which, first = "learned from" if is_known else "new", 1
         if is_known:
             note_learned(table, output)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cavity.cli.evaluate import describe_scores, score
 from cavity.cli.holdout import digest, files_digest, hold_out, row_keys
-from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, FILE, JSON, QUIET, split_names
+from cavity.cli.options import DATA, DISTRIBUTED, DROP_MISSING, FILE, JSON, QUIET, join_names, split_names
 from cavity.cli.output import Output, check_writable, plural, row_progress, save_anywhere, told_if_written
 from cavity.cli.rows import (
     Inputs,
@@ -34,7 +34,6 @@ from cavity.cli.rows import (
     note_dropped,
     open_table,
     parse_numbers,
-    quoted,
     read_rows,
     shortened,
     text_number,
@@ -59,6 +58,7 @@ MIN_IDENTIFIERS = 10  # rows
 IDENTIFIER = re.compile(
     r"(?i:(.*[ _.-])?id|ids|idx|index|key|uuid|guid|row|row[ _]?(number|no|nr)|unnamed.*)|.*[a-z]I[dD]"
 )
+LIKE_NUMBERS = "text that looks like numbers"
 FEW_LEVELS = IDENTIFIER_LEVELS  # of text that is mostly numbers, to be a category
 LINE, MAX_NAME, MAX_LEFT_OUT = 130, 30, 12  # characters of a line about columns, of a name; columns of a note
 LAST_RECORDS = 2  # of a stopped training, one of which says so
@@ -378,7 +378,7 @@ def _read_features(
 ) -> tuple[Any, list[Column], dict[str, str]]:
     """Return the features as the classifier takes them, what they hold, and why other columns are left out."""
     X, decimal, left_out = data.select(columns.features), decimal_point(table), dict(columns.left_out)
-    used, explained = list[Column](), list[str]()
+    used, mixed = list[Column](), dict[str, str]()
     for name in kinds.numeric:
         values, strays = parse_numbers(joined(X.column(name)), decimal)
         if strays is not None and np.isnan(values.to_numpy()).all():
@@ -391,17 +391,19 @@ def _read_features(
         name, kind = str(column.name), X.schema.field(column.name).type
         is_text = contents(kind) == "text" and not arrow().types.is_dictionary(kind)
         why = explain_text(joined(X.column(name)), decimal) if is_text and name not in kinds.categorical else ""
-        is_left_out = column.kind == LEFT_OUT or (why and len(column.levels or ()) > FEW_LEVELS)
+        has_many = len(column.levels or ()) > FEW_LEVELS
+        is_left_out = column.kind == LEFT_OUT or (has_many and why not in ("", LIKE_NUMBERS))
         if is_left_out:
             left_out[name] = why or column.reason
         else:
             used.append(column)
-        if why:
-            how = "left out" if is_left_out else "read as a category"
-            output.note(f"{name!r} is {how} ({why}); --numeric {quoted(name)} reads it as numbers, and other text as "
-                        "missing")  # fmt: skip
-            explained.append(name)
-    if rest := {name: why for name, why in left_out.items() if name not in explained}:
+        if why and (has_many or why != LIKE_NUMBERS):  # few levels of numbers in text are meant so
+            mixed[name] = why
+    for how, is_used in (("left out", False), ("read as categories", True)):
+        if found := {name: why for name, why in mixed.items() if is_used == (name not in left_out)}:
+            output.note(f"{how}, though most cells are numbers: {_listed(found)}; --numeric {join_names(*found)} reads "
+                        "numbers, and other text as missing")  # fmt: skip
+    if rest := {name: why for name, why in left_out.items() if name not in mixed}:
         _note_left_out(rest, output)
     if not used:
         raise ValueError(f"{table.name}: at least one feature is required, got none but those left out")
@@ -415,11 +417,7 @@ def explain_text(values: Any, decimal: str = ".") -> str:
     is_other = np.array([text_number(text, decimal) is None for text in texts], dtype=bool)[index[rows]]
     if 2 * is_other.sum() < len(rows):
         i = rows[is_other.argmax()]
-        return (
-            f"text: row {i + 1:,} has {shortened(texts[index[i]])}"
-            if is_other.any()
-            else "text that looks like numbers"
-        )
+        return f"text: row {i + 1:,} has {shortened(texts[index[i]])}" if is_other.any() else LIKE_NUMBERS
     if len(rows) and all(WITH_COMMA.fullmatch(text) for text in texts):
         first = shortened(texts[index[rows[0]]])
         return f"text: row {rows[0] + 1:,} has {first}, where the comma can separate thousands or decimals"
@@ -427,10 +425,12 @@ def explain_text(values: Any, decimal: str = ".") -> str:
 
 
 def _note_left_out(left_out: dict[str, str], output: Output) -> None:
-    found = [f"{name} ({why})" for name, why in left_out.items()]
-    more = f" and {len(found) - MAX_LEFT_OUT} more" if len(found) > MAX_LEFT_OUT else ""
-    output.note(f"left out: {', '.join(found[:MAX_LEFT_OUT])}{more}; --categorical or --numeric uses a column, --drop "
-                "ignores it")  # fmt: skip
+    output.note(f"left out: {_listed(left_out)}; --categorical uses text all the same, --drop ignores a column")
+
+
+def _listed(reasons: dict[str, str]) -> str:
+    found = [f"{name} ({why})" for name, why in reasons.items()]
+    return ", ".join(found[:MAX_LEFT_OUT]) + (f" and {len(found) - MAX_LEFT_OUT} more" * (len(found) > MAX_LEFT_OUT))
 
 
 # --- What columns hold ---
@@ -531,7 +531,9 @@ def _note_row_counters(X: Array, features: Sequence[str], output: Output) -> Non
             if np.nanmax(column) - np.nanmin(column) < len(column)
             else "has a different whole number in every row"
         )
-        output.note(f"{name!r} {what}; ignore it with --drop {quoted(name)}, because such a column can leak the labels")
+        output.note(
+            f"{name!r} {what}; ignore it with --drop {join_names(name)}, because such a column can leak the labels"
+        )
 
 
 def check_labels(y: NDArray[Any], name: str) -> None:

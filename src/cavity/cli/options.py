@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
 
 import click
@@ -30,3 +31,12 @@ def split_names(text: str | None) -> list[str]:
     if text is None:
         return []
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])] or [""]
+
+
+def join_names(*names: str) -> str:
+    """Join names for an option, quoted for a shell.
+
+    >>> print(join_names("age", "height"), join_names("a, b"))
+    age,height '"a, b"'
+    """
+    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))

@@ -107,9 +107,8 @@ def predict(
         note_counts(table, counts, output)
     if out != STDOUT:
         output.print(f"{out}: predictions for {plural(count, 'row')}")
-    output.result(
-        model=model, data=table.name, out=out, rows=count, **counts.facts(), seconds=time.perf_counter() - began
-    )
+    facts = dict.fromkeys(counts.facts()) if is_folder else counts.facts()  # a source does not count them
+    output.result(model=model, data=table.name, out=out, rows=count, **facts, seconds=time.perf_counter() - began)
 
 
 def _check_out(out: str, table: TableFiles) -> None:

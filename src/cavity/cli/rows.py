@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 import shutil
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.cli.holdout import recognize
+from cavity.cli.options import join_names
 from cavity.cli.output import Output, plural
 from cavity.data.csv import CSVFiles
 from cavity.data.labels import encode, label_text
@@ -43,6 +43,7 @@ NUMBER_TEXT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(
 BOOLEANS = {"true": "True", "false": "False", "1": "True", "0": "False"}  # in CSV files
 SHOWN_COLUMNS, SHOWN_LEVELS = 3, 3  # in a note
 MAX_TEXT = 40  # characters of a cell in a message
+MAX_DIGITS = 30  # of a whole number that is read exactly
 
 
 def open_table(given: Sequence[str]) -> TableFiles:
@@ -102,14 +103,9 @@ class Inputs(NamedTuple):
     numeric: frozenset[str] = frozenset()  # columns of numbers whose other text counts as gaps
 
     @property
-    def categorical(self) -> list[str]:
-        """The names of the categories."""
-        return [str(column.name) for column in self.columns if column.kind == CATEGORY]
-
-    @property
     def text(self) -> list[str]:
-        """The columns that CSV files hold as text."""
-        return [*self.categorical, *self.numeric]
+        """The columns that are read from CSV files as text."""
+        return [*(str(column.name) for column in self.columns if column.kind == CATEGORY), *self.numeric]
 
     def read(self, table: TableFiles, data: Any, first: int = 1) -> tuple[Any, dict[str, Strays]]:
         """Convert columns to what the classifier takes: numbers as float64, categories as dictionaries, dates as dates.
@@ -139,7 +135,7 @@ class Inputs(NamedTuple):
                 if text is not None and name not in self.numeric:
                     raise ValueError(f"{table.name}: column {name!r} must hold numbers, as in training, got "
                                      f"{shortened(text.text)} in row {text.row}; correct it or leave it empty, or fit "
-                                     f"with --numeric {quoted(name)}")  # fmt: skip
+                                     f"with --numeric {join_names(name)}")  # fmt: skip
                 strays |= {name: text} if text is not None else {}
             if column.kind in (NUMBER, DATE, TIME):
                 cells = Schema((column,)).read(arrow().table({name: values}), table.name, first)
@@ -158,11 +154,6 @@ def decimal_point(table: TableFiles) -> str:
     return table.format(table.files[0]).decimal if isinstance(table, CSVFiles) else "."
 
 
-def quoted(name: str) -> str:
-    """Return a column name as the shell and an option with names take it."""
-    return shlex.quote(f'"{name}"' if "," in name else name)
-
-
 def shortened(text: str) -> str:
     """Quote text for a message."""
     return repr(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
@@ -170,7 +161,8 @@ def shortened(text: str) -> str:
 
 def text_values(values: Any) -> tuple[list[str], NDArray[np.int64]]:
     """Return the distinct texts of an Arrow array, and the index of each cell among them; -1 where it is missing."""
-    encoded = values if arrow().types.is_dictionary(values.type) else values.dictionary_encode()
+    values = values.dictionary_decode() if arrow().types.is_dictionary(values.type) else values
+    encoded = values.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(int)
 
 
@@ -193,7 +185,7 @@ def text_number(text: str, decimal: str = ".") -> float | int | None:
     text = text if decimal == "." else text.replace(decimal, ".")
     if NUMBER_TEXT.fullmatch(text) is None:
         return None
-    return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+    return int(text) if len(text) < MAX_DIGITS and text.strip().lstrip("+-").isdigit() else float(text)
 
 
 def as_levels(values: Any, levels: Sequence[str], decimal: str) -> Any:

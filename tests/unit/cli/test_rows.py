@@ -183,6 +183,7 @@ def test_numbers_in_text_follow_the_decimals_of_the_file(cells):
         (("False", "True"), ["true", "FALSE", "maybe"], ["True", "False", "maybe"]),
         (("None", "a"), ["1.0", "None"], ["1.0", "None"]),
         (("12345678901234567",), ["12345678901234567"], ["12345678901234567"]),
+        (("1",), ["9" * 5000, "x" * 10_000], ["inf", "x" * 10_000]),
     ],
 )
 def test_cells_of_csv_files_become_the_levels_that_a_model_knows(levels, cells, expected):
