@@ -123,7 +123,7 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
         if not known.any():
             x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
-        count = np.bincount(index, weights=weight[known])
+        count: Array = np.bincount(index, weights=weight[known]).astype(np.float64)
         if scaling == "skewed" and not _is_skewed(values, count):
             ends = values[[0, -1]] if len(values) > 1 else values
             knots.append(ends)
@@ -142,9 +142,8 @@ def _is_skewed(values: Array, count: Array) -> bool:
     size = np.abs(values).max()
     deviation = values / size - (share * values / size).sum() if size > 0 else values
     variance = float((share * deviation**2).sum())
-    if variance <= 0.0 or share.max() > TIES:
-        return variance > 0.0
-    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance**1.5
+    third = abs(float((share * deviation**3).sum()))
+    return variance > 0.0 and (float(share.max()) > TIES or third > SKEWNESS * variance**1.5)
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
