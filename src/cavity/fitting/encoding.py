@@ -414,6 +414,9 @@ def fit_encoding(
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
     elif numeric:
         scaler = _take(scaler, numeric)
+    if isinstance(scaler, Unscaled) and {DATE, TIME} & set(columns):  # nobody can scale dates in advance
+        standard = _fit_standard(X[:, list(numeric)], weight)
+        scaler = Standard(standard.mean, np.where([columns[j] == NUMBER for j in numeric], 1.0, standard.sd))
     gaps, cycles, categories = list[Gap](), list[Cycle](), list[Levels]()
     for j in numeric:
         if 0 < missing[j] < total:
