@@ -81,7 +81,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             below their mean.
         scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "auto" (the one with the
             better log Z_q on the training rows) or None. "default" is "standard"; in a table with categories, dates or
-            gaps, "quantile" for its skewed columns.
+            gaps, "quantile" for its skewed columns. Dates and times are scaled in any case.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's
             HistGradientBoostingClassifier.

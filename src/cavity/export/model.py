@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from cavity.data.schema import CATEGORY, DATE, NUMBER, TIME, Schema
+from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, TIME, Schema
 from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
@@ -51,8 +51,8 @@ def to_onnx(
 ) -> ModelProto:
     """Convert a fitted model to an ONNX model of standard operators, which runs without cavity.
 
-    A table of numbers has one input, `X`, (N, D), with any N. Other tables have an input for each column that the model
-    uses, (N, 1), with the name of the column: strings for a category, seconds since 1970 for a date, seconds since
+    An array of numbers has one input, `X`, (N, D), with any N. Other tables have an input for each column in use,
+    (N, 1), with the name of the column: strings for a category, seconds since 1970 for a date, seconds since
     midnight for a time. NaN is a missing number, date or time. A text that is not a level is none of the known, as a
     missing level is: use "" for it. The outputs are `probabilities`, (N, C), and `label`, (N,). Labels that are
     integers or strings are returned as they are, others as indices into the classes, which the metadata list. The model
@@ -69,7 +69,9 @@ def to_onnx(
         raise ValueError(f"feature_names must have {n_columns} names, got {len(feature_names)}")
     if dtype not in DTYPES:
         raise ValueError(f'dtype must be "float64" or "float32", got {dtype!r}')
-    mixed = None if schema is None or schema.is_numeric else schema
+    kinds = set() if schema is None else {column.kind for column in schema.columns}
+    plain = {NUMBER} if feature_names is not None else {NUMBER, LEFT_OUT}  # an array of numbers stays one
+    mixed = schema if kinds - plain else None
     inputs = [_Input("X", DTYPES[dtype], range(n_columns))]
     if mixed is not None and isinstance(encoding, TableEncoding):
         inputs = _column_inputs(mixed, encoding, dtype)

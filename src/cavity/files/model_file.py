@@ -183,14 +183,18 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     arrays = {f"scaler.{name}": array for name, array in arrays.items()}
     if isinstance(encoding, TableEncoding) and encoding.categories and model.schema is not None:
         arrays |= {f"{LEVELS}{part.column}": part.table for part in encoding.categories}
-        texts = [level.encode("utf-8", "surrogatepass") for one in model.schema.columns for level in one.levels or ()]
+        texts = [level.encode("utf-8", "surrogatepass") for one in model.schema.columns for level in _levels(one)]
         arrays |= {TEXT: np.array(bytearray(b"".join(texts))), LENGTHS: np.array([len(text) for text in texts])}
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return record, tensors
 
 
 def _pack_column(column: Column) -> dict[str, Any]:
-    return {"kind": column.kind, "levels": len(column.levels or ()), "reason": column.reason}
+    return {"kind": column.kind, "levels": len(_levels(column)), "reason": column.reason}
+
+
+def _levels(column: Column) -> tuple[str, ...]:
+    return column.levels or () if column.kind == CATEGORY else ()
 
 
 def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:

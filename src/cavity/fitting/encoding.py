@@ -7,7 +7,6 @@ was. Statistics are weighted: a row of weight w counts as w copies of it. They a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +122,7 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
         if not known.any():
             x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
-        count = np.bincount(index, weights=weight[known]).astype(np.float64)
+        count: Array = np.bincount(index, weights=weight[known]).astype(np.float64)
         if scaling == "skewed" and not _is_skewed(values, count):
             ends = values[[0, -1]] if len(values) > 1 else values
             knots.append(ends)
@@ -142,9 +141,8 @@ def _is_skewed(values: Array, count: Array) -> bool:
     size = np.abs(values).max()
     deviation = values / size - (share * values / size).sum() if size > 0 else values
     variance = float((share * deviation**2).sum())
-    if variance <= 0.0 or share.max() > TIES:
-        return variance > 0.0
-    return abs(float((share * deviation**3).sum())) > SKEWNESS * variance * math.sqrt(variance)
+    third = abs(float((share * deviation**3).sum()))
+    return variance > 0.0 and (float(share.max()) > TIES or third > SKEWNESS * variance**1.5)
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
@@ -379,6 +377,9 @@ def fit_encoding(
         scaler = fit_scaler(scaling, X[:, list(numeric)], weight)
     elif numeric:
         scaler = _take(scaler, numeric)
+    if isinstance(scaler, Unscaled) and {DATE, TIME} & set(columns):  # nobody can scale dates in advance
+        standard = _fit_standard(X[:, list(numeric)], weight)
+        scaler = Standard(standard.mean, np.where([columns[j] == NUMBER for j in numeric], 1.0, standard.sd))
     gaps, cycles, categories = list[Gap](), list[Cycle](), list[Levels]()
     for j in numeric:
         if 0 < missing[j] < total:

@@ -251,6 +251,19 @@ def test_a_schema_of_numbers_has_the_single_input():
     np.testing.assert_allclose(p, expected(saved, rows), rtol=0, atol=1e-11)
 
 
+def test_an_array_of_numbers_with_an_empty_column_has_the_single_input():
+    """In a frame the column is not an input."""
+    rows = np.random.default_rng(0).standard_normal((30, 3)).astype(object)
+    rows[:, 1] = None
+    saved = small_model(rows)
+    ready = session(exported(saved))
+    assert [(one.name, one.shape) for one in ready.get_inputs()] == [("X", ["N", 3])]
+    p = ready.run(["probabilities"], {"X": rows.astype(float)})[0]
+    np.testing.assert_allclose(p, expected(saved, rows), rtol=0, atol=1e-11)
+    named = exported(replace(saved, feature_names=["a", "b", "c"]))
+    assert [one.name for one in session(named).get_inputs()] == ["x0", "x2"]
+
+
 def test_operators_of_the_standard_and_of_its_part_for_machine_learning():
     found = exported(mixed_model())
     assert [(one.domain, one.version) for one in found.opset_import] == [("", 15), ("ai.onnx.ml", 2)]

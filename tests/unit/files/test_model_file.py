@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_iris
 
 from cavity import GPClassifier
-from cavity.data.schema import MAX_LEVELS, find_schema
+from cavity.data.schema import MAX_LEVELS, Schema, find_schema
 from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
 from cavity.fitting.encoding import Standard, Unscaled, fit_encoding
@@ -227,6 +227,16 @@ def test_levels_of_any_content_come_back(tmp_path, levels):
     found = there_and_back(tmp_path, table_model(schema.read(rows), schema))
     assert found.schema.columns[0].levels == tuple(sorted(levels))
     assert found.schema == schema
+
+
+def test_a_category_that_is_left_out_can_have_levels(tmp_path):
+    """As one whose rows all have weight 0."""
+    rows = np.array([["a", 1.0], ["b", 2.0], [None, 3.0]] * 5, dtype=object)
+    schema = find_schema(rows)
+    schema = Schema((replace(schema.columns[0], kind="left out", reason="every value is missing"), schema.columns[1]))
+    given = table_model(schema.read(rows), schema)
+    found = there_and_back(tmp_path, given)
+    assert found.schema.columns == (replace(schema.columns[0], levels=None), schema.columns[1])
 
 
 def test_as_many_levels_as_a_category_can_have(tmp_path):
