@@ -401,10 +401,9 @@ def test_weights_count_as_copies_in_tables(scaling):
     assert not np.allclose(plain.transform(X), weighted.transform(X), rtol=1e-3)
 
 
-def test_statistics_of_blocks_are_those_of_all_rows():
+def test_known_statistics_and_scales_are_used():
     schema, X, y, whole = mixed()
-    blocks = [CellStatistics.of(schema, X[rows], y[rows], np.ones(100), 3) for rows in np.arange(400).reshape(4, 100)]
-    known = blocks[0].merge(blocks[1]).merge(blocks[2]).merge(blocks[3])
+    known = CellStatistics.of(schema, X, y, np.ones(400), 3)
     scaler = fit_scaler("standard", X, np.ones(400))
     found = fit_encoding(schema, "standard", X, y, np.ones(400), 3, known=known, scaler=scaler)
     assert found.groups == whole.groups

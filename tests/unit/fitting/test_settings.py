@@ -16,6 +16,7 @@ from cavity.fitting.settings import (
     LEAST_HELD_OUT,
     MOST_HELD_OUT,
     PRIORS,
+    TABLE_RELEVANCE,
     Settings,
     inducing_count,
     plan_fit,
@@ -282,9 +283,10 @@ def test_a_gradient_that_is_small_for_so_many_rows_makes_a_small_step():
 
 
 def test_prior_spec():
-    assert arguments(priors=None).log_priors == {}
+    assert arguments(priors=None).log_priors() == {}
     assert arguments(priors="default").log_priors() == PRIORS
-    assert arguments(priors={"noise": (0.1, 1.0)}).log_priors == {"noise": (0.1, 1.0)}
+    assert arguments(priors="default").log_priors(is_table=True) == PRIORS | {"relevance": TABLE_RELEVANCE}
+    assert arguments(priors={"noise": (0.1, 1.0)}).log_priors(is_table=True) == {"noise": (0.1, 1.0)}
 
 
 @pytest.mark.parametrize(
