@@ -126,8 +126,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         columns_: what each column was read as: its `kind` ("number", "category", "date", "time" or "left out") and the
             `levels` of a category.
         groups_: the column of each length-scale, and what it measures there: the "value", whether it is "missing", the
-            "level" of a category, or the "year", "week" or "day" of a date. Without categories, dates and gaps it is
-            the "value" of every column.
+            "level" of a category, the class "frequency" of its levels where they are many, or the "year", "week" or
+            "day" of a date. Without categories, dates and gaps it is the "value" of every column.
         kernel_: the kernel with its learned parameters; its length-scales are those of `groups_`.
         noise_: latent noise variances, (C,).
         inducing_points_: (C, M, D), in units of X; for categories, the nearest level.

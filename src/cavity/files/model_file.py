@@ -202,6 +202,7 @@ def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:
         "numeric": list(encoding.numeric),
         "gaps": [list(gap) for gap in encoding.gaps],
         "cycles": [[cycle.column, cycle.name] for cycle in encoding.cycles],
+        "frequencies": [[part.column, part.n_frequencies] for part in encoding.categories if part.n_frequencies],
     }
 
 
@@ -218,6 +219,11 @@ def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def _is_plain(v: Any) -> bool:
+    """Whether a value is a dict, and none that stands for something else."""
+    return isinstance(v, dict) and not any(name.startswith("$") for name in v)
+
+
 def _is_column(v: Any) -> bool:
     if not (isinstance(v, dict) and set(v) == {"kind", "levels", "reason"} and v["kind"] in KINDS):
         return False
@@ -227,7 +233,7 @@ def _is_column(v: Any) -> bool:
 
 
 def _is_parts(v: Any) -> bool:
-    kinds = {"numeric": (int,), "gaps": (int, float, float), "cycles": (int, str)}
+    kinds = {"numeric": (int,), "gaps": (int, float, float), "cycles": (int, str), "frequencies": (int, int)}
     if not (isinstance(v, dict) and set(v) == set(kinds) and all(isinstance(part, list) for part in v.values())):
         return False
     items = {name: [item if isinstance(item, list) else [item] for item in part] for name, part in v.items()}
@@ -252,10 +258,10 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "columns": lambda v: v is None or (isinstance(v, list) and all(map(_is_column, v))),
     "parts": lambda v: v is None or _is_parts(v),
     "n_iter": lambda v: type(v) is int and v >= 0,
-    "params": lambda v: isinstance(v, dict) and not any(name.startswith("$") for name in v),
+    **dict.fromkeys(("params", "training", "metrics"), lambda v: _is_plain(v)),
     "log_marginal_likelihood": lambda v: isinstance(v, float) or (isinstance(v, dict) and set(v) == {"$float"}),
-    "history": lambda v: isinstance(v, list) and all(isinstance(record, dict) for record in v),
-    **dict.fromkeys(("classes", "kernel", "training", "metrics"), lambda v: isinstance(v, dict)),
+    "history": lambda v: isinstance(v, list) and all(map(_is_plain, v)),
+    **dict.fromkeys(("classes", "kernel"), lambda v: isinstance(v, dict)),
 }
 
 
@@ -308,6 +314,9 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         widths = [sizes[f"width {j}"] for j in categories]
         if sizes["F"] != sizes["S"] + len(parts["gaps"]) + 2 * len(parts["cycles"]) + sum(widths):
             raise ValueError(f"it has {sizes['F']} features, which are not those of its parts")
+        for j, n in parts["frequencies"]:
+            if not 0 < n < sizes[f"width {j}"]:
+                raise ValueError(f"its category {j} must have fewer than {sizes[f'width {j}']} frequencies, got {n}")
         if sizes["D"] > sizes["F"] and sizes["C"] * sizes["M"] * sizes["D"] > MAX_UNUSED:
             raise ValueError(f"it has {sizes['D']} columns, too many for its {sizes['F']} features")
     if not {sizes["K"], sizes["P"]} <= {1, sizes["C"]}:
@@ -339,7 +348,13 @@ def _check_columns(record: dict[str, Any]) -> list[int]:
         raise ValueError("its parts do not fit its columns")
     if any(not kinds or kinds[j] not in (DATE, TIME) for j in cycles):
         raise ValueError("its cycles must be those of dates or times")
-    return [j for j, kind in enumerate(kinds) if kind == CATEGORY]
+    categories, frequencies = (
+        [j for j, kind in enumerate(kinds) if kind == CATEGORY],
+        [j for j, _ in parts["frequencies"]],
+    )
+    if not set(frequencies) <= set(categories) or any(a >= b for a, b in pairwise(frequencies)):
+        raise ValueError("its frequencies must be those of its categories, in their order")
+    return categories
 
 
 def _parameter_axes(kernel: Kernel, prefix: str) -> dict[str, Sequence[str]]:
@@ -414,12 +429,13 @@ def _unpack_encoding(record: dict[str, Any], tensors: Tensors) -> Encoding:
         return _unpack_scaler(record["scaler"], tensors)
     scaler = _unpack_scaler(record["scaler"], tensors) if parts["numeric"] else None
     categories = [j for j, column in enumerate(record["columns"] or ()) if column["kind"] == CATEGORY]
+    frequencies = dict(parts["frequencies"])
     return TableEncoding(
         record["n_features"],
         tuple(parts["numeric"]),
         scaler,
         tuple(Gap(*gap) for gap in parts["gaps"]),
-        tuple(Levels(j, tensors[f"{LEVELS}{j}"].numpy()) for j in categories),
+        tuple(Levels(j, tensors[f"{LEVELS}{j}"].numpy(), frequencies.get(j, 0)) for j in categories),
         tuple(Cycle(j, name, CYCLES[name]) for j, name in parts["cycles"]),
     )
 

@@ -28,7 +28,7 @@ SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in mor
 # How these were chosen: experiments/tables.
 RARE_ROWS = 3  # levels with fewer rows than this share an indicator
 LEAST_VARIANCE = 0.1  # of the indicators of a category, before they are scaled
-MOST_INDICATORS = 50  # of a category; one with more levels is encoded by its class frequencies
+MOST_INDICATORS = 50  # of a category; with more levels, class frequencies are added
 PRIOR_ROWS = 5.0  # that pull the class frequencies of a level towards those of all rows
 CYCLES = {"year": 365.2425 * DAY, "week": 7.0 * DAY, "day": DAY}
 SAME_PHASE = 0.99  # mean resultant length of dates that are all at one place of a cycle
@@ -180,6 +180,14 @@ def _fit_standard(X: Array, weight: Array) -> Standard:
 # --- Tables with categories, dates and gaps ---
 
 
+class Group(NamedTuple):
+    """Features that share a length-scale: the column that they come from, and what they say of it."""
+
+    column: int
+    what: str = "value"  # or "missing", "level", "frequency", or the name of a cycle
+    width: int = 1
+
+
 class Gap(NamedTuple):
     """An indicator of the gaps in a column of numbers, (missing − center) · scale."""
 
@@ -192,7 +200,7 @@ class Gap(NamedTuple):
 
 
 class Cycle(NamedTuple):
-    """Cosine and sine of a date or time in a cycle of so many seconds; 0 where it is missing."""
+    """Cosine and sine of a date or time in a cycle of `period` seconds; 0 where it is missing."""
 
     column: int
     name: str
@@ -209,20 +217,32 @@ class Levels:
 
     Attributes:
         column: its place.
-        table: the features of each level, and in the last row those of none of them, (K + 1, F).
-        by_fold: where the features depend on labels, a table for the training rows of each fold, (FOLDS, K + 1, F).
+        table: the features of each level, and in the last row those of none of them, (K + 1, F): indicators first, then
+            class frequencies.
+        n_frequencies: how many features are class frequencies.
+        by_fold: these for the training rows of each fold, (FOLDS, K + 1, n_frequencies); None outside training.
     """
 
     column: int
     table: Array
+    n_frequencies: int = 0
     by_fold: Array | None = None
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of its features."""
+        found = [Group(self.column, "level", self.table.shape[1] - self.n_frequencies)]
+        return [*found, Group(self.column, "frequency", self.n_frequencies)] if self.n_frequencies else found
 
     def transform(self, cells: Array) -> Array:
         return np.asarray(self.table[self._index(cells)])
 
     def transform_training(self, cells: Array, fold: NDArray[np.int64]) -> Array:
         """Encode training rows, given the fold of each."""
-        return self.transform(cells) if self.by_fold is None else np.asarray(self.by_fold[fold, self._index(cells)])
+        features = self.transform(cells)
+        if self.by_fold is not None:
+            features[:, -self.n_frequencies :] = self.by_fold[fold, self._index(cells)]
+        return features
 
     def nearest(self, features: Array) -> Array:
         """Return the level whose features are nearest; NaN for none of them."""
@@ -233,14 +253,6 @@ class Levels:
     def _index(self, cells: Array) -> NDArray[np.int64]:
         column, none = cells[:, self.column], len(self.table) - 1
         return np.where(np.isnan(column), none, column).astype(np.int64)
-
-
-class Group(NamedTuple):
-    """Features that share a length-scale: the column that they come from, and what they say of it."""
-
-    column: int
-    what: str = "value"  # or "missing", "level", or the name of a cycle
-    width: int = 1
 
 
 @dataclass(frozen=True)
@@ -312,7 +324,7 @@ class TableEncoding:
         parts = [
             *(Group(j, "value") for j in self.numeric),
             *(Group(gap.column, "missing") for gap in self.gaps),
-            *(Group(part.column, "level", part.table.shape[1]) for part in self.categories),
+            *(group for part in self.categories for group in part.groups),
             *(Group(part.column, part.name, 2) for part in self.cycles),
         ]
         ends = np.cumsum([group.width for group in parts])
@@ -337,7 +349,7 @@ def most_features(schema: Schema, n_classes: int) -> int:
     """Return how many features the columns can have at most, for an estimate of memory."""
     dates = 2 + 2 * len(CYCLES)
     widths = {NUMBER: 2, DATE: dates, TIME: dates}
-    indicators = [min(len(column.levels or ()), max(MOST_INDICATORS, n_classes)) for column in schema.columns]
+    indicators = [min(len(column.levels or ()), MOST_INDICATORS + n_classes) for column in schema.columns]
     return sum(widths.get(column.kind, n) for column, n in zip(schema.columns, indicators, strict=True))
 
 
@@ -417,9 +429,7 @@ def _covered_cycles(column: int, cells: Array) -> list[Cycle]:
 
 
 def _fit_levels(column: int, counts: Array, total: float) -> Levels:
-    """Encode a category by indicators of its levels, or by their class frequencies where they are many.
-
-    Class frequencies need rows in the other folds. Without them, the most frequent levels have indicators.
+    """Encode a category by indicators of its levels; where these are many, of the most frequent, and class frequencies.
 
     Args:
         column: its place.
@@ -427,19 +437,19 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
         total: weight of all rows, those with gaps too.
     """
     rows, by_level = counts.sum((0, 2)), counts.sum(2)
-    is_rare = rows < RARE_ROWS
-    hidden = float((by_level * (by_level == rows) * ~is_rare).sum())  # rows whose level has none in the other folds
-    if hidden > 0.5 * float(rows[~is_rare].sum()):  # equal rows share a fold, and these are much the same
-        is_rare[np.argsort(-rows, kind="stable")[MOST_INDICATORS - 1 :]] = True
-    place = np.arange(len(rows))
+    n_levels, is_rare = len(rows), rows < RARE_ROWS
+    place, width = np.arange(n_levels), n_levels
     if is_rare.sum() > 1:  # rare levels share the last indicator
-        place = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1)
-    width = int(place.max()) + 1
-    if width <= MOST_INDICATORS:
-        share = np.bincount(place, rows, width) / total
-        table = np.zeros((len(rows) + 1, width))
-        table[np.arange(len(rows)), place] = 1.0 / np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
-        return Levels(column, table)
+        place, width = np.where(is_rare, (~is_rare).sum(), np.cumsum(~is_rare) - 1), int((~is_rare).sum()) + 1
+    if is_many := width > MOST_INDICATORS:
+        place, width = np.full(n_levels, MOST_INDICATORS), MOST_INDICATORS
+        place[np.argsort(-rows, kind="stable")[:width]] = np.arange(width)
+    indicators = np.eye(width + 1, width)[[*place, width]]  # the others are none of the known
+    share = np.bincount(place, rows, width + 1)[:width] / total
+    indicators /= np.sqrt(max(float((share * (1.0 - share)).sum()), LEAST_VARIANCE))
+    hidden = float((by_level * (by_level == rows) * ~is_rare).sum())  # rows whose level has none in the other folds
+    if not is_many or hidden > 0.5 * float(rows[~is_rare].sum()):  # as where rows are much the same: they share a fold
+        return Levels(column, indicators)
 
     def ratios(counts: Array) -> Array:
         """log p(class | level) / p(class), shrunk towards 0; 0 in the last row."""
@@ -453,7 +463,8 @@ def _fit_levels(column: int, counts: Array, total: float) -> Levels:
     center = (weight * by_fold[:, :-1]).sum((0, 1))
     spread = np.sqrt((weight * (by_fold[:, :-1] - center) ** 2).sum())
     scale = 1.0 / max(float(spread), np.sqrt(LEAST_VARIANCE))
-    return Levels(column, (ratios(counts.sum(0)) - center) * scale, (by_fold - center) * scale)
+    table = np.concatenate([indicators, (ratios(counts.sum(0)) - center) * scale], axis=1)
+    return Levels(column, table, counts.shape[2], (by_fold - center) * scale)
 
 
 def _inside(x: Array, knots: Array, levels: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, TIME, Column, Schema
-from cavity.fitting.encoding import Levels, TableEncoding
+from cavity.fitting.encoding import TableEncoding
 from cavity.fitting.rows import allow_overflow
 from cavity.metrics import Array
 from cavity.report.findings import ColumnSummary
@@ -78,19 +78,13 @@ def _features(encoding: Any, j: int, column: Column) -> tuple[str, int]:
         return "value", 0
     if column.kind == CATEGORY:
         part = next(part for part in encoding.categories if part.column == j)
-        if not _are_indicators(part):
-            return "class frequencies of its levels", 0
+        n = part.table.shape[1] - part.n_frequencies
         _, of_level, count = np.unique(part.table[:-1], axis=0, return_inverse=True, return_counts=True)
         n_rare = int((count[of_level.ravel()] > 1).sum())
-        return counted(part.table.shape[1], "indicator"), n_rare
+        return counted(n, "indicator") + (", class frequencies" if part.n_frequencies else ""), n_rare
     words = {"value": "time" if column.kind in (DATE, TIME) else "value"}
     parts = [words.get(group.what, group.what) for group in encoding.groups if group.column == j]
     return ", ".join(parts) or "none: every value is missing", 0
-
-
-def _are_indicators(part: Levels) -> bool:
-    known = part.table[:-1] != 0.0
-    return bool((known.sum(1) == 1).all() and not part.table[-1].any())
 
 
 def row_values(clf: Any, row: Any, names: Sequence[str], chosen: Sequence[int]) -> tuple[tuple[str, str], ...]:

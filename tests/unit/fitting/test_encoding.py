@@ -226,8 +226,9 @@ def test_groups_are_in_the_order_of_the_columns(scaling):
     names = [(schema.columns[group.column].name, group.what, group.width) for group in found.groups]
     assert names == [
         ("size", "value", 1), ("size", "missing", 1), ("color", "level", 4), ("when", "value", 1),
-        ("when", "missing", 1), ("when", "year", 2), ("when", "week", 2), ("when", "day", 2), ("town", "level", 3),
-        ("at", "value", 1), ("at", "missing", 1), ("at", "day", 2), ("label", "level", 2), ("count", "value", 1),
+        ("when", "missing", 1), ("when", "year", 2), ("when", "week", 2), ("when", "day", 2),
+        ("town", "level", MOST_INDICATORS), ("town", "frequency", 3), ("at", "value", 1), ("at", "missing", 1),
+        ("at", "day", 2), ("label", "level", 2), ("count", "value", 1),
     ]  # fmt: skip
     widths = [group.width for group in found.groups]
     assert list(found.feature_groups) == np.repeat(np.arange(len(widths)), widths).tolist()
@@ -332,9 +333,17 @@ def test_many_levels_are_encoded_by_class_frequencies():
     schema, X, y, n_classes = many_levels()
     found = fit_encoding(schema, "standard", X, y, np.ones(1000), n_classes)
     (part,) = found.categories
-    assert part.table.shape == (len(schema.columns[0].levels) + 1, n_classes)
-    assert part.by_fold.shape == (FOLDS, *part.table.shape)
-    training = found.transform_training(X)[:, :-1]
+    assert part.table.shape == (len(schema.columns[0].levels) + 1, MOST_INDICATORS + n_classes)
+    assert part.n_frequencies == n_classes
+    assert part.by_fold.shape == (FOLDS, len(part.table), n_classes)
+    assert (part.table[:, :MOST_INDICATORS] > 0).sum(0).tolist() == [1] * MOST_INDICATORS  # of the most frequent levels
+    rows = np.bincount(X[:, 0].astype(int))
+    has_indicator = (part.table[:-1, :MOST_INDICATORS] > 0).any(1)
+    assert rows[has_indicator].min() >= rows[~has_indicator].max()
+    training = found.transform_training(X)[:, MOST_INDICATORS:-1]
+    np.testing.assert_array_equal(
+        found.transform_training(X)[:, :MOST_INDICATORS], found.transform(X)[:, :MOST_INDICATORS]
+    )
     np.testing.assert_allclose(training.mean(0), 0.0, atol=1e-10)
     np.testing.assert_allclose(training.var(0).sum(), 1.0, rtol=1e-10)
     fold = row_folds(X)
@@ -342,7 +351,7 @@ def test_many_levels_are_encoded_by_class_frequencies():
         np.testing.assert_array_equal(training[fold == f], part.by_fold[f][X[fold == f, 0].astype(int)])
     for k in range(n_classes):  # levels with more rows of a class have a larger feature of it
         share = np.bincount(X[:, 0].astype(int), y == k) / np.bincount(X[:, 0].astype(int))
-        assert np.corrcoef(share, part.table[:-1, k])[0, 1] > 0.8
+        assert np.corrcoef(share, part.table[:-1, MOST_INDICATORS + k])[0, 1] > 0.8
 
 
 def test_the_features_of_a_training_row_do_not_see_its_label():
@@ -357,7 +366,7 @@ def test_the_features_of_a_training_row_do_not_see_its_label():
 
     def without_units(encoding, rows):
         """The features of a fold's rows, without a common shift and scale."""
-        features = encoding.transform_training(X)[rows, :n_classes]
+        features = encoding.transform_training(X)[rows, MOST_INDICATORS : MOST_INDICATORS + n_classes]
         features = features - features.mean(0)
         return features / np.linalg.norm(features)
 
@@ -374,9 +383,9 @@ def test_levels_whose_rows_are_all_in_one_fold_have_indicators():
     (part,) = found.categories
     assert part.by_fold is None
     assert part.table.shape[1] == MOST_INDICATORS
-    frequent = np.argsort(-np.bincount(X[:, 0].astype(int)), kind="stable")[: MOST_INDICATORS - 1]
-    assert len(np.unique(part.table[frequent], axis=0)) == MOST_INDICATORS - 1
-    assert len(np.unique(found.transform_training(X), axis=0)) == MOST_INDICATORS
+    frequent = np.argsort(-np.bincount(X[:, 0].astype(int)), kind="stable")[:MOST_INDICATORS]
+    assert len(np.unique(part.table[frequent], axis=0)) == MOST_INDICATORS
+    assert len(np.unique(found.transform_training(X), axis=0)) == MOST_INDICATORS + 1
 
 
 def test_folds_depend_on_the_cells_alone():
