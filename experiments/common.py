@@ -17,7 +17,7 @@ from cavity.classifier import GPClassifier
 from cavity.datasets import load
 from cavity.metrics import scores
 
-Split = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # X, y, X_test, y_test
+Split = tuple[Any, NDArray[Any], Any, NDArray[Any]]  # X, y, X_test, y_test; X is an array or a frame
 DIGITS = 6
 LONG = 20.0  # seconds on one core from which a GPU pays off
 

@@ -18,7 +18,7 @@ import click
 import pytest
 
 from cavity.cli import main
-from cavity.data import schema
+from cavity.data import schema, surveys
 from cavity.fitting import encoding
 from cavity.report import baselines
 from tests import pages
@@ -79,7 +79,7 @@ def test_the_page_on_tables_has_the_limits_of_the_code():
     page, words = (ROOT / "docs" / "tables.md").read_text(), {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
     assert f"fewer than {words[encoding.RARE_ROWS]} training rows share" in page
     assert f"more than {encoding.MOST_INDICATORS} levels" in page
-    assert f"one of {words[encoding.FOLDS]} parts" in page
+    assert f"one of {words[surveys.FOLDS]} parts" in page
     assert f"more than {schema.IDENTIFIER_LEVELS} levels" in page
     assert f"more than {10 * schema.IDENTIFIER_SHARE:g} different values for every 10 rows" in page
     assert f"at most {baselines.MAX_INDICATORS} in a column" in page

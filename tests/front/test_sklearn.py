@@ -407,7 +407,7 @@ def interrupted(*args):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("way", ["features", "label", "NaN", "argument", "interrupted", "posterior"])
+@pytest.mark.parametrize("way", ["features", "label", "infinity", "argument", "interrupted", "posterior"])
 def test_a_partial_fit_that_fails_leaves_the_classifier_as_it_was(way, monkeypatch):
     """Also the state that the next call continues from."""
     rows = np.tile(X_IRIS, (3, 1)), np.tile(Y_IRIS, 3)  # two batches
@@ -425,7 +425,7 @@ def test_a_partial_fit_that_fails_leaves_the_classifier_as_it_was(way, monkeypat
         monkeypatch.setattr(cavity.training.online.OnlineTrainer, "posterior", interrupted)
     if way == "argument":
         classifier.set_params(max_epochs=0)
-    bad = {"features": (X[:, :2], y), "label": (X, y + 1), "NaN": (X * np.nan, y)}
+    bad = {"features": (X[:, :2], y), "label": (X, y + 1), "infinity": (X * np.inf, y)}
     with pytest.raises((ValueError, KeyboardInterrupt)):
         classifier.partial_fit(*bad.get(way, rows))
     monkeypatch.undo()

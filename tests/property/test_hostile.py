@@ -175,11 +175,11 @@ def problems(draw: st.DrawFn) -> Problem:
 
 def fit_faults(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, scaling: str | None) -> list[str]:
     """What an error of fit may name; nothing where there must be none."""
-    names = [] if np.isfinite(X).all() else ["X"]
+    names = ["X"] if np.isinf(X).any() or np.isnan(X).all() else []
     if weight is not None and not ((weight >= 0).all() and 0 < weight.sum() <= WEIGHT_LIMIT):
         return [*names, "[Ss]ample.weights?"]  # scikit-learn writes "Sample weights" of weights that are all zero
     kept = np.ones(len(y), bool) if weight is None else weight > 0
-    names += ["X"] if scaling is None and not np.abs(X[kept].astype(float)).max() <= UNSCALED_LIMIT else []
+    names += ["X"] if scaling is None and np.nan_to_num(np.abs(X[kept].astype(float))).max() > UNSCALED_LIMIT else []
     return names + (["y"] if len(np.unique(y[kept])) < 2 else [])
 
 
@@ -225,8 +225,11 @@ def check_stream(problem: Problem) -> None:
 
 def check_fitted(classifier: GPClassifier) -> None:
     q = classifier.posterior_
-    numbers = [q.mean, q.cov, classifier.noise_, classifier.inducing_points_, classifier.log_marginal_likelihood_]
+    numbers = [q.mean, q.cov, q.prior.Z.numpy(), classifier.noise_, classifier.log_marginal_likelihood_]
     assert all(np.isfinite(x).all() for x in numbers)
+    Z = classifier.inducing_points_.astype(float)  # missing where the points are gaps
+    assert np.isfinite(Z[..., [not column.reason and (what, "missing") not in classifier.groups_
+                               for what, column in enumerate(classifier.columns_)]]).all()  # fmt: skip
 
 
 def check_predictions(classifier: GPClassifier, X: np.ndarray) -> None:
