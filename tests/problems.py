@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
 from cavity.data.training_data import ArrayData
@@ -175,3 +176,14 @@ class MadeUp:
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """There is nothing to remember."""
+
+
+def hostile(examples: int) -> settings:
+    """Return the settings of a property that is tried on the same examples every time."""
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )

@@ -27,6 +27,7 @@ MANY = {
     "300 levels of 5 kinds": 5,
 }  # made-up tables, and their different effects
 MANY_ROWS, N_LEVELS = 4000, 300
+TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def jobs(config: Config) -> list[Job]:
@@ -202,5 +203,7 @@ def _draw(names: list[str], nll: dict[str, dict[str, float | None]], rival: dict
         axes.plot(x, [i for a, b, i in points if a and b], marker, color="C0", markerfacecolor=face, label=how)
     axes.axvline(1.0, color="0.7", linewidth=0.8)
     axes.set(xscale="log", xlabel="NLL relative to CatBoost", yticks=range(len(order)), yticklabels=order)
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.set_xticks([], minor=True)
     axes.legend(frameon=False)
     return figure

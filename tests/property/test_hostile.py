@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import GPClassifier
 from cavity.inference import METHODS
 from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52
+from tests.problems import hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore::cavity.runtime.warnings.CavityWarning")  # hostile data deserve them
 
@@ -248,16 +249,6 @@ def check_uncertainty(classifier: GPClassifier, X: np.ndarray) -> None:
     assert (total <= np.log(len(classifier.classes_)) + 1e-9).all()
     assert (np.minimum(aleatoric, epistemic) >= 0).all()
     assert np.allclose(total, aleatoric + epistemic)
-
-
-def hostile(examples: int) -> settings:
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 @hostile(250)

@@ -12,11 +12,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity import GPClassifier
 from cavity.data.schema import IDENTIFIER_LEVELS
+from tests.problems import hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore::cavity.runtime.warnings.CavityWarning")  # hostile data deserve them
 
@@ -151,16 +152,6 @@ def try_one(problem: Problem) -> None:
             clf.predict_proba(frame[frame.columns[::-1]])
     with pytest.raises(ValueError, match=r"feature names should match|unseen at fit time"):
         clf.predict_proba(frame.rename(columns={frame.columns[0]: "another"}))
-
-
-def hostile(examples: int) -> settings:
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
 
 
 @hostile(120)

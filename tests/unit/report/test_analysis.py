@@ -21,6 +21,8 @@ from cavity.report.page import headline
 from cavity.runtime.warnings import CavityWarning
 from tests.unit.report.fakes import Fake, fake, rows_for
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 def classifier(**more):
     settings = {"max_epochs": 15, "calibrate": False, "random_state": 0, "n_inducing": 20, "device": "cpu"}
@@ -37,15 +39,6 @@ def is_finite(found: Findings) -> bool:
     more += [] if found.relevance is None else [found.relevance.values.ravel()]
     no_nan = not any(np.isnan(line.nll).any() for line in found.scores)
     return no_nan and bool(np.isfinite(np.concatenate([lines, curves, rows, *more])).all())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _coarse():
-    """Entropies by a coarse average, and small forests: what they say is tested elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cavity.gp.probabilities.NODES", 4)
-        patch.setattr("cavity.report.baselines.TREES", 5)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from cavity.report.features import LabeledData, column_relevance
 from cavity.report.page import page
 from cavity.runtime.warnings import CavityWarning
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 N = 240
 
 
@@ -43,15 +45,6 @@ TRAIN, NEW = table(0), table(1)
 def classifier(**more):
     settings = {"max_epochs": 10, "calibrate": False, "random_state": 0, "n_inducing": 15, "device": "cpu"}
     return GPClassifier(**(settings | more))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _coarse():
-    """Entropies by a coarse average, and small forests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cavity.gp.probabilities.NODES", 4)
-        patch.setattr("cavity.report.baselines.TREES", 5)
-        yield
 
 
 @pytest.fixture(scope="module")
