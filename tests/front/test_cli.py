@@ -560,8 +560,28 @@ def test_a_fit_says_how_each_column_was_read(mixed, tmp_path):
     assert {column.name: column.kind for column in model.columns_}["ward"] == "category"
 
 
+def test_marks_of_missing_values_among_numbers_are_gaps(mixed, tmp_path):
+    """In training and, without another word, in prediction."""
+    model = tmp_path / "m.cavity"
+    told = json.loads(run("fit", mixed / "visits.csv", "--target", "outcome", "-o", model, *QUICK, "--json").stdout)
+    age = next(one for one in told["columns"] if one["name"] == "age")
+    assert age["kind"] == "number"
+    assert age["gaps"] > 0
+    assert any("counts as missing: 'age'" in note or "counts as missing: age" in note for note in told["notes"])
+    told = json.loads(run("predict", model, mixed / "visits.csv", "-o", tmp_path / "p.csv", "--json").stdout)
+    assert told["missing"]["age"] > 0
+
+
 def test_mostly_numbers_with_many_values_are_left_out_and_explained(mixed, tmp_path):
-    command = ["fit", mixed / "visits.csv", "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
+    """Where the other text is more than a few marks of missing values."""
+    lines = (mixed / "visits.csv").read_text().splitlines()
+    place, marks = lines[0].split(",").index("age"), iter(["old", "young", "grown", "adult"])
+    for i in range(20, 24):
+        cells = lines[i].split(",")
+        cells[place] = next(marks)
+        lines[i] = ",".join(cells)
+    (tmp_path / "visits.csv").write_text("\n".join(lines) + "\n")
+    command = ["fit", tmp_path / "visits.csv", "--target", "outcome", "-o", tmp_path / "m.cavity", *QUICK]
     told = json.loads(run(*command, "--json").stdout)
     assert told["left_out"]["age"] == "text: row 1 has 'n/a?'"
     expected = "left out, though most cells are numbers: age (text: row 1 has 'n/a?'); --numeric age reads numbers"

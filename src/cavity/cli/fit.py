@@ -60,6 +60,7 @@ IDENTIFIER = re.compile(
 )
 LIKE_NUMBERS = "text that looks like numbers"
 FEW_LEVELS = IDENTIFIER_LEVELS  # of text that is mostly numbers, to be a category
+FEW_MARKS = 3  # different texts that stand for missing values among numbers, at most
 LINE, MAX_NAME, MAX_LEFT_OUT = 130, 30, 12  # characters of a line about columns, of a name; columns of a note
 LAST_RECORDS = 2  # of a stopped training, one of which says so
 STOPPING = b"\nstopping after this step; press Ctrl-C again to quit now\n"
@@ -192,7 +193,7 @@ def fit(
             scores = {} if tally is None else tally.scores()._asdict()
             if output.is_main:
                 kept = {"target": target, "data": table.name, "holdout": training.about}
-                kept |= {"numeric": kinds.numeric} if kinds.numeric else {}
+                kept |= {"numeric": training.numeric} if training.numeric else {}
                 out, problem = save_anywhere(lambda path: model.save(path, metrics=kept | scores), out)
         noted = (Event.CONSTANT_FEATURES, *NUMERICAL_EVENTS)
         last = {record["event"]: record for record in model.history_ if record["event"] in noted}
@@ -287,6 +288,7 @@ class TrainingSet(NamedTuple):
     left_out: dict[str, str]  # columns that are no features, and why
     categorical: list[str] | str  # as for `GPClassifier`
     about: dict[str, Any]  # what is saved with the model about the rows held out
+    numeric: list[str]  # columns whose text is read as numbers
     dropped: int = 0  # how many rows with missing values were ignored
     is_streamed: bool = False
 
@@ -319,6 +321,8 @@ def _read_training_rows(
     if is_streamed:
         return _stream_training_rows(table, schema, columns, kinds, seed, output)
     data = table.read(columns.names) if data is None else data
+    marked = [name for name in columns.features if name not in (*kinds.categorical, *kinds.numeric)]
+    kinds = kinds._replace(numeric=[*kinds.numeric, *_marked_numbers(data.select(marked), decimal_point(table))])
     X, found, left_out = _read_features(table, data, columns, kinds, output)
     rows = read_rows(table.name, X, target, data.column(target), drop_missing)
     note_dropped(rows.dropped, output)
@@ -340,7 +344,7 @@ def _read_training_rows(
     about = {"share": fraction, "seed": seed, "rows": int(held.sum()), "digest": digest(keys)}
     return TrainingSet(
         (learned.X, learned.y), len(learned.y), rows.take(held) if held.any() else None, X.column_names, facts,
-        left_out, categorical or "from_dtype", about, rows.dropped,
+        left_out, categorical or "from_dtype", about, kinds.numeric, rows.dropped,
     )  # fmt: skip
 
 
@@ -369,7 +373,16 @@ def _stream_training_rows(
     source = table.source(columns.target, columns.features, categorical_features=categorical)
     about = {"share": 0.0, "seed": seed, "rows": 0, "digest": files_digest(source)}
     return TrainingSet(
-        (source,), None, None, columns.features, facts, columns.left_out, categorical, about, is_streamed=True
+        (source,),
+        None,
+        None,
+        columns.features,
+        facts,
+        columns.left_out,
+        categorical,
+        about,
+        kinds.numeric,
+        is_streamed=True,
     )
 
 
@@ -408,6 +421,20 @@ def _read_features(
     if not used:
         raise ValueError(f"{table.name}: at least one feature is required, got none but those left out")
     return Inputs(tuple(used)).read(table, X)[0], used, left_out
+
+
+def _marked_numbers(X: Any, decimal: str) -> list[str]:
+    """Find columns of text that hold numbers, but for a few marks of missing values, such as "?"."""
+    found = []
+    for name in X.column_names:
+        values = joined(X.column(name))
+        if contents(values.type) == "text" and not arrow().types.is_dictionary(values.type):
+            texts, index = text_values(values)
+            is_number = np.array([text_number(text, decimal) is not None for text in texts], dtype=bool)
+            is_mostly = 2 * is_number[index[index >= 0]].sum() > (index >= 0).sum()
+            if is_mostly and is_number.sum() > FEW_LEVELS and 0 < (~is_number).sum() <= FEW_MARKS:
+                found.append(name)
+    return found
 
 
 def explain_text(values: Any, decimal: str = ".") -> str:
