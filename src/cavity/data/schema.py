@@ -147,7 +147,7 @@ def _value(column: Column, x: float) -> Any:
 
 
 def needs_schema(table: Any, categorical: CategoricalFeatures = "from_dtype") -> bool:
-    """Whether a table may hold, or is said to hold, anything but numbers; False for what is no table."""
+    """Whether a table can hold anything but numbers, by its types or by `categorical`; False for what is no table."""
     if hasattr(table, "tocsr") or len(getattr(table, "shape", (0, 0))) != 2:
         return False
     if categorical is not None and not _is_from_dtype(categorical):

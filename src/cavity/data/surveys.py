@@ -176,9 +176,9 @@ def find_levels(
 ) -> tuple[Schema, NDArray[Any]]:
     """Read the categories and labels of a source once; return the schema with all levels, and the classes.
 
-    A category with too many levels is left out, and so is one that identifies rows. Of a category with so many levels
-    and classes that there would be more than `MOST_COUNTS` numbers by fold, level and class, only the most frequent
-    levels are kept, and the others count as unknown.
+    A category with too many levels is left out, and so is one that identifies rows. If there are more than
+    `MOST_COUNTS` numbers by fold, level and class, only the most frequent levels of the category are kept, and the
+    others count as unknown.
     """
     open_places = [j for j in schema.categories if schema.columns[j].levels is None]
     labels, counts = LabelCounts(classes), dict[int, Counter[str] | None]((j, Counter()) for j in open_places)
