@@ -87,7 +87,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             HistGradientBoostingClassifier.
         calibrate: whether to set the sharpness of the probabilities on held-out rows. With all rows at once this takes
             three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
-            in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides. Where
+            in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides,
+            but in a table of categories and numbers of few values, where copies are natural. Where
             the probabilities are still worse than class frequencies on these rows, they are mixed with them; after a
             fit that `max_seconds` has cut short, unless they are better by more than two standard errors. "auto"
             calibrates unless q(u) is all there is to learn; an int is a number of folds.

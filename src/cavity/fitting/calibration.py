@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.data.source import row_hashes
 from cavity.fitting.encoding import Encoding
 from cavity.fitting.rows import TrainingRows
 from cavity.gp.gaussian import Posterior
@@ -28,6 +29,7 @@ LOG_SD = 0.7  # of a normal prior on the log sharpness: few rows should not say 
 LOG_BOUND = 2.0
 LARGEST_SHRINKAGE = 1.0 - 1e-6  # so that the logarithm of the rest is finite
 BLOCK_ELEMENTS = 2**20  # rows times classes
+MOST_COPIES = 100  # of a row that are divided among folds one by one
 Indices = NDArray[np.int64]
 
 
@@ -84,6 +86,27 @@ def folds(
         hold = np.flatnonzero(is_held & np.isin(y, y[~is_held]))
         if len(hold):
             yield np.flatnonzero(~is_held), hold
+
+
+def split_rows(
+    rows: TrainingRows, count: int, seed: int, has_natural_copies: bool
+) -> Iterator[tuple[TrainingRows, TrainingRows]]:
+    """Yield training and held-out rows, `count` times, by `folds`.
+
+    Copies of a row are on the same side: they would tell the model what it is to predict. Where all columns have few
+    values, copies are natural, and new rows will be copies as well: then the weight of a row, the number of its copies,
+    is divided among the folds.
+    """
+    if not has_natural_copies:
+        for learn, hold in folds(rows.y, count, seed, row_hashes(rows.X)):
+            yield rows.take(learn), rows.take(hold)
+        return
+    copies = np.rint(rows.weight).clip(1, MOST_COPIES).astype(np.int64)
+    row = np.repeat(np.arange(len(copies)), copies)
+    for _, hold in folds(rows.y[row], count, seed):
+        share = np.bincount(row[hold], minlength=len(copies)) / copies
+        sides = (rows._replace(weight=rows.weight * part).take(np.flatnonzero(part)) for part in (1.0 - share, share))
+        yield next(sides), next(sides)
 
 
 def predict_held_out(

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
-from cavity.data.schema import LEFT_OUT, Schema, describe_left_out
+from cavity.data.schema import CATEGORY, LEFT_OUT, Schema, describe_left_out
 from cavity.data.shuffle import find_hashes
-from cavity.data.source import Source, coded, row_hashes, schema_of
+from cavity.data.source import Source, coded, schema_of
 from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
-from cavity.fitting.calibration import Calibration, HeldOut, calibrate, folds, predict_held_out
+from cavity.fitting.calibration import Calibration, HeldOut, calibrate, predict_held_out, split_rows
 from cavity.fitting.encoding import (
     Encoding,
     TableEncoding,
@@ -77,6 +77,7 @@ MOST_HELD_OUT_NUMBERS = 500_000  # rows times classes that are held out for cali
 INDUCING_ROWS = 10_000  # of a source, at least, that inducing points are chosen from
 ONLINE_BATCH = 256
 RESIDUAL_ROWS = 32  # of a call of `partial_fit`, at least, to measure the residual of f
+FEW_VALUES = 20  # of a column of numbers in a table whose rows have natural copies, at most
 CAUTION = 2.0  # standard errors by which a model that was cut short must be better than class frequencies
 FREE_TO_CHANGE = ("checkpoint", "checkpoint_seconds", "distributed", "memory_limit", "verbose")  # by a resumed fit
 
@@ -521,10 +522,17 @@ class Fit:
         """Split the rows into those to learn from and those held out for calibration, if any."""
         if not (count := self._n_held_out):
             return rows, None
-        parts = folds(rows.y, -(-len(rows.y) // count), self.plan.training.seed, row_hashes(rows.X))
-        small = (part for part in parts if len(part[1]) <= 2 * count)  # without a row of too many copies
-        learn, hold = next(small, (None, None))  # none where each row is the only one of its class
-        return (rows, None) if learn is None or hold is None else (rows.take(learn), rows.take(hold))
+        parts = self._splits(rows, -(-len(rows.y) // count))
+        small = (part for part in parts if len(part[1].y) <= 2 * count)  # without a row of too many copies
+        return next(small, (rows, None))  # none where each row is the only one of its class
+
+    def _splits(self, rows: TrainingRows, count: int) -> Iterator[tuple[TrainingRows, TrainingRows]]:
+        """Yield training and held-out rows; copies are natural in a table of categories and numbers of few values."""
+        schema, has_copies = self.data.schema, False
+        if schema is not None and schema.categories:
+            others = [j for j, column in enumerate(schema.columns) if column.kind not in (CATEGORY, LEFT_OUT)]
+            has_copies = all(len(np.unique(rows.X[:, j])) <= FEW_VALUES for j in others)
+        return split_rows(rows, count, self.plan.training.seed, has_copies)
 
     def _calibrate(self, trained: Trained, parts: list[HeldOut]) -> Calibration:
         """Calibrate by held-out rows, the same on all workers."""
@@ -553,15 +561,15 @@ class Fit:
             training = replace(self.plan.training, max_epochs=trained.epochs, min_epochs=trained.epochs)
             training = replace(training, final_sweeps=min(training.final_sweeps, max(1, FINAL_SWEEPS - trained.epochs)))
             fit = replace(self, plan=replace(self.plan, training=training))
-        for i, (learn, hold) in enumerate(folds(rows.y, count, self.plan.training.seed, row_hashes(rows.X))):
+        for i, (learn, hold) in enumerate(self._splits(rows, count)):
             try:
-                model = fit._train_rows(rows.take(learn), scaling, f"fold-{i}")
+                model = fit._train_rows(learn, scaling, f"fold-{i}")
             except TrainingError as error:
                 trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
                 return Calibration()
             if self._is_stopped(trained):
                 return Calibration()
-            parts.append(model.predict(rows.take(hold)))
+            parts.append(model.predict(hold))
         return self._calibrate(trained, parts)
 
     def _is_stopped(self, trained: Trained) -> bool:

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from cavity import GPClassifier
 from cavity.data import Arrays
 from cavity.datasets import make_waveform
-from cavity.fitting.calibration import LOG_BOUND, LOG_SD, HeldOut, best_sharpness, folds, predict_held_out
+from cavity.fitting.calibration import LOG_BOUND, LOG_SD, HeldOut, best_sharpness, folds, predict_held_out, split_rows
 from cavity.fitting.fit import Fit, TrainedModel
 from cavity.fitting.rows import TrainingRows, draw_seed, merge_equal_rows
 from cavity.fitting.settings import FOLDS, LARGEST_FRACTION
@@ -336,7 +336,7 @@ def test_a_copy_of_a_row_is_never_held_out_while_the_other_is_learned_from(rows,
     """Else the model would be judged by rows that it knows."""
     X, y = rows
     dealt = []
-    monkeypatch.setattr("cavity.fitting.fit.folds", lambda y, *args: dealt.append(len(y)) or folds(y, *args))
+    monkeypatch.setattr("cavity.fitting.calibration.folds", lambda y, *args: dealt.append(len(y)) or folds(y, *args))
     classifier(max_epochs=1).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
     assert dealt == [len(X)]
 
@@ -500,3 +500,46 @@ def test_the_paper_knows_no_calibration(rows):
 def test_where_every_row_is_the_only_one_of_its_class_none_is_held_out():
     X, y = np.arange(12.0)[:, None], np.arange(12)
     assert classifier(batch_size=5, max_epochs=2).fit(X, y).sharpness_ == 1.0
+
+
+# --- Natural copies ---
+
+
+def test_the_copies_of_a_row_are_divided_where_they_are_natural():
+    rng = np.random.default_rng(0)
+    weight = np.array([1.0, 2.0, 7.0, 0.4, 31.0, 2.6, 1.0, 300.0])
+    rows = TrainingRows(np.arange(8.0)[:, None], np.array([0, 0, 0, 1, 1, 1, 2, 0]), weight)
+    parts = list(split_rows(rows, 3, seed=1, has_natural_copies=True))
+    assert len(parts) == 3
+    held = np.zeros(8)
+    for learn, hold in parts:
+        whole = np.zeros(8)
+        for side in (learn, hold):
+            assert (side.weight > 0).all()
+            np.testing.assert_array_equal(rows.y[side.X[:, 0].astype(int)], side.y)
+            np.add.at(whole, side.X[:, 0].astype(int), side.weight)
+        np.testing.assert_allclose(whole, weight, rtol=1e-12)  # nothing is lost
+        assert set(learn.y) == {0, 1, 2}  # a class of one row is not held out
+        np.add.at(held, hold.X[:, 0].astype(int), hold.weight)
+    np.testing.assert_allclose(held[[1, 2, 3, 4, 5, 7]], weight[[1, 2, 3, 4, 5, 7]], rtol=1e-12)
+    assert held[6] == 0.0
+    assert held[7] == pytest.approx(300.0)
+    repeated = rows.take(rng.permutation(8))
+    assert {len(hold.y) for _, hold in split_rows(repeated, 3, seed=1, has_natural_copies=True)} <= set(range(3, 9))
+
+
+def test_a_category_alone_is_not_judged_by_levels_that_it_has_not_seen():
+    """Each level held out with all its rows would make the model seem useless, and its probabilities flat."""
+    rng = np.random.default_rng(0)
+    level, y_of = rng.integers(0, 15, 400), np.arange(15) % 2
+    y = np.where(rng.random(400) < 0.9, y_of[level], 1 - y_of[level])
+    settings = {"n_inducing": 15, "max_epochs": 40, "learning_rate": 0.1, "device": "cpu", "random_state": 0}
+    X = np.array([f"l{k}" for k in level], dtype=object)[:, None]
+    clf = GPClassifier(**settings).fit(X, y)
+    p = clf.predict_proba(np.array([[f"l{k}"] for k in range(15)], dtype=object))
+    assert clf.sharpness_ > 0.7
+    assert np.abs(p[np.arange(15), y_of] - 0.9).mean() < 0.07
+    weighted, counts = np.unique(np.column_stack([level, y]), axis=0, return_counts=True)
+    X = np.array([f"l{k}" for k in weighted[:, 0]], dtype=object)[:, None]
+    same = GPClassifier(**settings).fit(X, weighted[:, 1], sample_weight=counts)  # weights are copies
+    assert same.sharpness_ == clf.sharpness_
