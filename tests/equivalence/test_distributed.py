@@ -132,7 +132,7 @@ def from_files(folder):
     return found
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_find_the_levels_and_gaps_of_all_files(size, tmp_path):
     table = mixed_table(240)
     write_parquet(table, tmp_path / "parquet")

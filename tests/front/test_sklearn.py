@@ -48,10 +48,9 @@ def blobs(n_rows: int, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, n
 
 
 @pytest.mark.filterwarnings("ignore:.* factors are left out:cavity.runtime.warnings.CavityWarning")  # extreme weights
-@parametrize_with_checks(
-    [GPClassifier(max_epochs=20), *(GPClassifier(method, max_epochs=20, calibrate=False) for method in METHODS)]
-)
+@parametrize_with_checks([GPClassifier(max_epochs=20), GPClassifier("sep", max_epochs=20, calibrate=False)])
 def test_checks_of_scikit_learn(estimator, check):
+    """The slow test below has all methods."""
     check(estimator)
 
 
