@@ -69,6 +69,12 @@ COLUMNS = {
 FAULTS = {"infinite", "bytes", "lists", "dicts"}
 
 
+def _is_muddle(column: pd.Series) -> bool:
+    """Whether a column has dates among numbers and no text that would make it a category."""
+    kinds = {type(cell) for cell in column if not pd.isna(cell)} if column.name.startswith("mixed") else set()
+    return date in kinds and len(kinds) > 1 and str not in kinds
+
+
 @dataclass
 class Problem:
     """A training table with labels, and how it was made."""
@@ -80,7 +86,7 @@ class Problem:
 
     @property
     def faults(self) -> list[str]:
-        return [name for name in self.frame if name.rstrip("0123456789 ") in FAULTS]
+        return [name for name in self.frame if name.rstrip("0123456789 ") in FAULTS or _is_muddle(self.frame[name])]
 
 
 @st.composite

@@ -86,8 +86,9 @@ def measure_residual(
     factor = posterior.whitened.R_inverse
     factor = factor.mT if bool(factor.triu(1).any()) else factor  # upper triangular in the VI of the paper
     gain = inverse_lower(factor).square().sum((-2, -1)) - f.W.shape[-2]
-    known = (f.W.square().sum(-2) * weight).sum(-1) * (total_weight / weight.sum())
-    precision = (gain.clamp_min(0.0) / known.clamp_min(torch.finfo(known.dtype).tiny))[:, None]
+    known, whole = ((part * weight).sum(-1) * (total_weight / weight.sum()) for part in (f.W.square().sum(-2), f.s))
+    is_known = known > torch.finfo(known.dtype).eps * whole  # elsewhere, rows far from all of Z say nothing about f
+    precision = torch.where(is_known, gain.clamp_min(0.0) / known, 0.0)[:, None]
     share = 1.0 / (1.0 + precision * neighbors)
     order = c.argsort(-1)
     c, share = (part.expand(C, -1).gather(1, order) for part in (c, share))

@@ -60,7 +60,7 @@ def max_log_probs_raw(
     pivot = (mean - WINDOW * sd).argmax(0, keepdim=True)
     mean = mean - mean.gather(0, pivot)  # so that f has the digits it needs near the pivot
     log_p = torch.full_like(mean, -torch.inf)
-    undecided = mean + WINDOW * sd > (mean - WINDOW * sd).amax(0)  # the others end below where one of these begins
+    undecided = mean + WINDOW * sd >= (mean - WINDOW * sd).amax(0)  # the others end below where one of these begins
     for rows, count in _alike(undecided.sum(0).to(mean.dtype)):
         if 2 * count > len(mean):
             log_p[:, rows] = _among_all(mean[:, rows], sd[:, rows])

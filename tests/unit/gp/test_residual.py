@@ -165,3 +165,13 @@ def test_a_stream_of_single_rows_keeps_the_split_of_the_fit():
     assert torch.equal(clf.posterior_.residual.share, before.share)
     clf.partial_fit(X[:100], y[:100])
     assert not torch.equal(clf.posterior_.residual.share, before.share)
+
+
+def test_rows_far_from_all_inducing_points_leave_all_open():
+    """They say nothing about f there: the share is 1, and no quotient of two zeros."""
+    X, rate = np.array([[0.12573022], [-0.13210486], [0.64042265]]), 10.0  # far too fast: some points fly away
+    clf = GPClassifier(n_inducing=1, batch_size=2, max_epochs=1, learning_rate=rate, random_state=0, device="cpu")
+    clf.fit(X, [0, 1, 2])
+    assert clf.posterior_.residual.is_valid()
+    assert (clf.posterior_.residual.share[0] == 1.0).all()
+    assert np.isfinite(clf.uncertainty(X)).all()
