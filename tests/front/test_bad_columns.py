@@ -137,6 +137,13 @@ def test_gaps_are_accepted_everywhere(form, cell, fitted):
         assert np.isfinite(clf.predict_proba(X)).all()
 
 
+def test_infinity_is_named_and_not_a_gap_before_it():
+    X = pd.DataFrame({"gap": with_cell(np.nan), "far": with_cell(np.inf)})
+    for table, name in ((X, "'far'"), (X.to_numpy(), "1")):
+        with pytest.raises(ValueError, match=rf"^X: column {name} must be finite, got inf in row 7\. Replace"):
+            GPClassifier().fit(table, Y)
+
+
 @pytest.mark.parametrize("kind", ["Int64", "Float64"])
 def test_the_na_of_pandas_is_missing(kind):
     X = pd.DataFrame(GOOD | {"c": pd.array([1, None] * 20, dtype=kind)})

@@ -6,16 +6,14 @@ identified by its lane and its number there, which depend neither on the number 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, time, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.data.labels import SHOWN, concat_labels
-from cavity.data.schema import CategoricalFeatures, Column, Schema, as_array, is_missing
+from cavity.data.labels import concat_labels
+from cavity.data.schema import CategoricalFeatures, Schema, as_array, needs_schema, number_schema
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -200,20 +198,16 @@ def row_name(name: str, start: int, i: int) -> str:
 
 def as_features(values: Any, n_features: int | None, name: str, first: int = 0) -> Array:
     """Convert inputs to float64, (n, D), without a copy where they already are; `first` is the number of the first."""
-    check_dates(values, name, first)
-    X = as_array(values)
-    if X.ndim == 2 and X.dtype.kind in "OUS" and n_features in (None, X.shape[1]):
-        return Schema(tuple(Column(j) for j in range(X.shape[1]))).read(values, name, first)
-    if X.ndim != 2 or n_features not in (None, X.shape[1]):
+    shape = values.shape if hasattr(values, "shape") else as_array(values).shape
+    if len(shape) != 2 or n_features not in (None, shape[1]):
         expected = "two dimensions" if n_features is None else f"two dimensions and {n_features} columns"
-        raise ValueError(f"{name} must have {expected}, got the shape {X.shape}.")
-    try:
-        if X.dtype.kind not in "biuf":
-            raise TypeError(f"got values of type {X.dtype}")
-        return np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(describe_cells(values, name, first) or f"{name} must hold numbers ({error}).") from None
+        raise ValueError(f"{name} must have {expected}, got the shape {tuple(shape)}.")
+    if needs_schema(values):  # raises an error that names a column of anything but numbers
+        return number_schema(range(shape[1])).read(values, name, first)
+    X = as_array(values)
+    if X.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold numbers, got values of type {X.dtype}.")
+    return np.asarray(X, dtype=np.float64)
 
 
 def as_labels(values: Any, n_rows: int, name: str) -> NDArray[Any]:
@@ -223,128 +217,6 @@ def as_labels(values: Any, n_rows: int, name: str) -> NDArray[Any]:
     if y.shape != (n_rows,):
         raise ValueError(f"{name} must have one label for each of {n_rows} rows, got the shape {y.shape}.")
     return y
-
-
-# --- Cells that are not finite numbers ---
-
-
-class _Cells(NamedTuple):
-    """What a column holds that is not a finite number, one kind of it, with the first such cell and their number."""
-
-    column: Any  # name or number
-    kind: str
-    row: int
-    value: Any
-    total: int
-    is_stray: bool  # most cells of the column are numbers
-
-
-def check_dates(X: Any, name: str, first: int = 0) -> None:
-    """Raise TypeError for columns of dates or times, which some libraries would convert to numbers of any unit."""
-    kinds = getattr(getattr(X, "schema", None), "types", getattr(X, "dtypes", getattr(X, "dtype", None)))
-    if any(map(_is_temporal, kinds if isinstance(kinds, Iterable) else [kinds])) and (
-        error := describe_cells(X, name, first)
-    ):
-        raise error
-
-
-def describe_cells(X: Any, name: str, first: int = 0) -> Exception | None:
-    """Return an error that names the first column with anything but finite numbers, a cell, its row and a remedy.
-
-    Args:
-        X: what was given as inputs: a frame of any library, an Arrow table, an array or a list of rows.
-        name: of X in the message.
-        first: the number of the first row.
-    """
-    found = [cells for column, values in _columns(X) if (cells := _unusable(column, values)) is not None]
-    if not found:
-        return None
-    one = found[0]
-    alike = [cells.column for cells in found if (cells.kind, cells.is_stray) == (one.kind, one.is_stray)]
-    others = f" (columns {', '.join(map(repr, alike[1:SHOWN]))} too)" if len(alike) > 1 else ""
-    index = getattr(X, "index", None) if hasattr(X, "iloc") else None
-    label = "" if index is None or index[one.row] == first + one.row else f", index {index[one.row]!r}"
-    row = f"row {first + one.row}{label}"
-    start = f"{name}: column {one.column!r}{others}"
-    if one.kind == "missing":
-        rows = f"{row} and {one.total - 1} more" if one.total > 1 else row
-        return ValueError(
-            f"{start} has a missing value (NaN or None) in {rows}. Fill it in, for example with "
-            "make_pipeline(SimpleImputer(add_indicator=True), GPClassifier()), or remove the row"
-        )
-    if one.kind == "infinite":
-        return ValueError(f"{start} must be finite, got {one.value} in {row}. Replace the value or remove the row")
-    got = f"{start} must hold numbers, got {one.kind}, such as {one.value!r} in {row}."
-    if one.is_stray:
-        return ValueError(f"{got} The other values are numbers: correct this one, or convert the column with "
-                          "pandas.to_numeric(..., errors='coerce') and fill it in with SimpleImputer")  # fmt: skip
-    if one.kind == "text":
-        return ValueError(
-            f"{got} Encode it, for example with make_pipeline(make_column_transformer((OneHotEncoder("
-            f"handle_unknown='ignore', sparse_output=False), {alike}), remainder='passthrough'), GPClassifier()), or "
-            "leave it out"
-        )
-    if one.kind == "dates or times":
-        return TypeError(f"{got} Convert it to numbers, such as days since a fixed date or the month, or leave it out")
-    return TypeError(
-        f"{got} Convert it to numbers or leave it out (float() argument must be a string or a real number)"
-    )
-
-
-def _columns(X: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the name, or else the number, and the values of each column; nothing for what is no table."""
-    if hasattr(X, "tocsr"):
-        return
-    names = list(getattr(X, "column_names", getattr(X, "columns", ())))
-    if not names:
-        try:
-            X = np.array(as_array(X) if hasattr(X, "shape") else X, dtype=None if hasattr(X, "shape") else object)
-        except ValueError:  # rows of different lengths
-            return
-        names = list(range(X.shape[1])) if X.ndim == 2 and X.dtype.kind != "c" else []
-    for j, name in enumerate(names):
-        yield name, X.iloc[:, j] if hasattr(X, "iloc") else X.column(j) if hasattr(X, "column") else X[:, j]
-
-
-def _unusable(column: Any, values: Any) -> _Cells | None:
-    dtype = getattr(values, "dtype", getattr(values, "type", None))
-    if _is_temporal(dtype):
-        cell = values.iloc[0] if hasattr(values, "iloc") else values[0]
-        return _Cells(column, "dates or times", 0, str(cell), len(values), False)
-    numbers = np.asarray(values)
-    if numbers.dtype.kind in "biuf":
-        bad = {"missing": np.isnan(numbers), "infinite": np.isinf(numbers)}
-        kind = next((kind for kind, is_bad in bad.items() if is_bad.any()), None)
-        row = 0 if kind is None else int(bad[kind].argmax())
-        return None if kind is None else _Cells(column, kind, row, numbers[row], int(bad[kind].sum()), False)
-    to_list = next(name for name in ("to_list", "to_pylist", "tolist") if hasattr(values, name))
-    cells = getattr(values, to_list)()
-    kinds = [_cell_kind(cell) for cell in cells]
-    for kind in ("dates or times", "text", "bytes", "other objects", "missing", "infinite"):
-        if kind in kinds:
-            row, total = kinds.index(kind), kinds.count(kind)
-            is_stray = kind == "text" and 2 * kinds.count("") > len(kinds)
-            value = str(cells[row]) if kind == "dates or times" else cells[row]
-            return _Cells(column, kind, row, value, total, is_stray)
-    return None
-
-
-def _cell_kind(cell: Any) -> str:
-    """Say what a cell holds; "" for a finite number, also as text."""
-    if is_missing(cell):
-        return "missing"
-    if isinstance(cell, date | time | timedelta):
-        return "dates or times"
-    try:
-        number = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return "text" if isinstance(cell, str) else "bytes" if isinstance(cell, bytes) else "other objects"
-    return "" if math.isfinite(number) else "missing" if math.isnan(number) else "infinite"
-
-
-def _is_temporal(dtype: Any) -> bool:
-    """Whether a column type of NumPy, pandas, polars or Arrow is one of dates, times or durations."""
-    return str(dtype).lower().startswith(("date", "time", "duration", "period"))
 
 
 def check_block(block: Block, feature_names: list[str] | None) -> Block:

@@ -29,8 +29,8 @@ from cavity.data.schema import (
     is_missing,
     needs_schema,
     number_schema,
+    table_columns,
 )
-from cavity.data.source import describe_cells
 
 Array = NDArray[np.float64]
 ClassWeight = str | Mapping[Any, float] | None
@@ -163,8 +163,18 @@ def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
         is_about_names = re.search(r"feature names|features as input|feature\(s\)", str(error))
         found = None
         with suppress(Exception):  # of what is no table at all
-            found = None if is_about_names else describe_cells(X, "X") or _describe_labels(y, error)
+            found = None if is_about_names else _describe_columns(X) or _describe_labels(y, error)
         raise error if found is None else found from error
+
+
+def _describe_columns(X: Any) -> Exception | None:
+    """Return an error that names the column that holds anything but finite numbers and gaps."""
+    schema = number_schema(range(len(table_columns(X, "X"))))
+    try:
+        schema.read(X)
+    except (ValueError, TypeError) as error:
+        return error
+    return None
 
 
 def _describe_labels(y: Any, error: Exception) -> Exception | None:
