@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -578,13 +578,8 @@ def _example(values: Any, first: int) -> str:
     return next((f"{cell!r} in row {row}" for row, cell in cells), "nothing")
 
 
-def iterate_left_out(schema: Schema) -> Iterator[Column]:
-    """Yield the columns that are left out."""
-    return (column for column in schema.columns if column.kind == LEFT_OUT)
-
-
 def describe_left_out(schema: Schema) -> str:
     """List the columns that are left out, with the reason; "" for none."""
-    found = [f"{column.name!r} ({column.reason})" for column in iterate_left_out(schema)]
+    found = [f"{column.name!r} ({column.reason})" for column in schema.columns if column.kind == LEFT_OUT]
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return ", ".join(found[:SHOWN]) + more
