@@ -169,6 +169,8 @@ def explained_errors(X: Any, y: Any = None) -> Iterator[None]:
 
 def _describe_columns(X: Any) -> Exception | None:
     """Return an error that names the column that holds anything but finite numbers and gaps."""
+    if hasattr(X, "tocsr"):  # scikit-learn's own message says that a sparse matrix is not accepted
+        return None
     schema = number_schema(range(len(table_columns(X, "X"))))
     try:
         schema.read(X)
