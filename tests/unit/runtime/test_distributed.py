@@ -100,7 +100,9 @@ def by_request():
     del os.environ["TORCHELASTIC_RUN_ID"]
     alone = current_workers().size
     torch.distributed.init_process_group("gloo")
-    return alone, current_workers().size, current_workers(True).size, current_workers(True).gather("here")
+    found = alone, current_workers().size, current_workers(True).size, current_workers(True).gather("here")
+    torch.distributed.destroy_process_group()  # whoever made the group ends it: its threads can abort the interpreter
+    return found
 
 
 def test_an_existing_group_is_used_by_request(tmp_path):
