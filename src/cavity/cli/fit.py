@@ -104,10 +104,11 @@ class Count(click.ParamType):
 )  # fmt: skip
 @click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
 @click.option(
-    "--inducing", "n_inducing", type=Count({}, fractions=True), default=100, show_default=True,
-    help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate.",
+    "--inducing", "n_inducing", type=Count({"auto": "auto"}, fractions=True), default="auto", show_default=True,
+    help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate. auto: all of up "
+    "to 1,500 rows, otherwise 100.",
 )  # fmt: skip
-@click.option("--kernel", type=click.Choice(KERNELS), default="rbf", show_default=True)
+@click.option("--kernel", type=click.Choice(KERNELS), help="[default: rbf; rbf + matern12 where all rows are inducing]")
 @click.option("--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
 @click.option(

@@ -46,11 +46,11 @@ from cavity.numerics.limits import LARGEST_INPUT, LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 3  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
+FORMAT = 4  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 RESIDUAL, LEVELS = "residual.", "levels."  # precede the names of their tensors
 TEXT, LENGTHS = "columns.text", "columns.lengths"  # of the levels of all categories, in UTF-8
-OF_FORMAT_3 = {"columns", "parts"}
+SINCE: dict[int, dict[str, Any]] = {3: {"columns": None, "parts": None}, 4: {"noise_in_u": True}}  # with defaults
 MAX_UNUSED = 2**26  # numbers of inducing points in the units of X, where columns have no features
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
 # Bounds that keep everything computed from these numbers finite.
@@ -156,6 +156,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         "method": model.method,
         "kernel": encode(kernel, "start", tensors),
         "precision": str(q.prior.dtype).removeprefix("torch."),
+        "noise_in_u": q.prior.noise_in_u,
         "by_columns": by_columns,  # the memory layout of R_inverse: the last bits of a product depend on it
         "sharpness": float(q.sharpness),
         "epsilon": 0.0 if isinstance(q.epsilon, torch.Tensor) else float(q.epsilon),
@@ -251,7 +252,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "feature_names": lambda v: v is None or (isinstance(v, list) and all(isinstance(name, str) for name in v)),
     "method": lambda v: v in ("ep", "sep", "gfitc", "vi"),
     "precision": lambda v: v in ("float64", "float32"),
-    "by_columns": lambda v: isinstance(v, bool),
+    **dict.fromkeys(("noise_in_u", "by_columns"), lambda v: isinstance(v, bool)),
     "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
     "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
     "scaler": lambda v: v in ("standard", "quantile", "unscaled"),
@@ -267,10 +268,11 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     """Check a record, and the dtypes and shapes of its tensors. Return the record with decoded values."""
-    wrong = set(record) ^ (set(_RULES) - (OF_FORMAT_3 if record["format"] < 3 else set()))
+    later = {name: value for since, new in SINCE.items() if record["format"] < since for name, value in new.items()}
+    wrong = set(record) ^ (set(_RULES) - set(later))
     if wrong:
         raise ValueError(f"its record lacks or adds {', '.join(sorted(wrong))[:100]}")
-    record = dict.fromkeys(OF_FORMAT_3) | record
+    record = later | record
     for name, is_valid in _RULES.items():
         if not is_valid(record[name]):
             raise ValueError(f"its record has an invalid {name}")
@@ -390,7 +392,8 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     epsilon = tensors.get("epsilon", found["epsilon"])
     if isinstance(epsilon, torch.Tensor) and not (bool((epsilon >= 0).all()) and float(epsilon.sum()) < 1.0):
         raise ValueError("epsilon must be at or above 0 and sum to less than 1")
-    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), getattr(torch, found["precision"]))
+    precision, noise_in_u = getattr(torch, found["precision"]), found["noise_in_u"]
+    prior = Prior(kernel, params, tensors["log_noise"], Z, len(factor), precision, noise_in_u)
     whitened = Whitened(factor.mT if found["by_columns"] else factor, tensors["m"])
     residual = None
     if RESIDUAL + "share" in tensors:

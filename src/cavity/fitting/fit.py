@@ -45,14 +45,17 @@ from cavity.fitting.rows import (
     merge_equal_rows,
     weights_by_class,
 )
+from cavity.fitting.search import KERNELS, MAX_EPOCHS, NOISE, Search, left_out_rows
 from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
-from cavity.gp.gaussian import Posterior
-from cavity.gp.residual import SAMPLE_ROWS, Residual, measure_residual
+from cavity.gp.gaussian import Posterior, Whitened
+from cavity.gp.residual import SAMPLE_ROWS, Residual, full_residual, measure_residual
 from cavity.inference import METHODS
+from cavity.inference.base import factor_counts
+from cavity.inference.sep import SEPState
 from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
 from cavity.kernels.grouped import for_groups
-from cavity.numerics.linalg import FactorizationError, JitterLog
+from cavity.numerics.linalg import FactorizationError, JitterLog, vector_times
 from cavity.runtime.device import DTYPES, choose_device, without_autograd
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 from cavity.runtime.memory import SOURCE_ROWS, FitSize, available_bytes, check_memory
@@ -60,7 +63,7 @@ from cavity.runtime.progress import Progress, show_progress
 from cavity.runtime.threads import keep_freed_memory, limit_threads, spin_when_idle
 from cavity.runtime.warnings import CavityWarning
 from cavity.training.checkpoint import Checkpointer, Checkpoints, check_unused
-from cavity.training.history import NUMERICAL_EVENTS, Event, Record, Stop, Watch, describe
+from cavity.training.history import NUMERICAL_EVENTS, Clock, Event, History, Record, Stop, Watch, describe
 from cavity.training.initial import ROWS_PER_CENTER, initial_inducing_points, initial_prior, median_distance
 from cavity.training.lbfgs import train_lbfgs
 from cavity.training.loop import PASS_COST, Trainer
@@ -178,7 +181,7 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     """Fit rows in memory."""
     check_two_classes(table.classes)
     rows = merge_equal_rows(table.rows)
-    plan = plan_fit(options.settings, len(rows.X), options.seed)
+    plan = plan_fit(options.settings, len(rows.X), len(table.classes), options.seed)
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     _warn_left_out(table.schema, options)
@@ -210,7 +213,7 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
     class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
     weight = known.class_counts * class_weight
-    plan = plan_fit(settings, known.n_rows, seed)
+    plan = plan_fit(settings, known.n_rows, len(known.classes), seed)
     constant = ""
     if not plan.is_full_batch:
         _warn_left_out(known.schema, options)
@@ -288,10 +291,10 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
         keep_freed_memory(),
         show_progress(
             f"cavity {plan.method}",
-            training.max_epochs,
+            MAX_EPOCHS if plan.is_full_gp else training.max_epochs,
             verbose,
             describe,
-            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" else 0,
+            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" and not plan.is_full_gp else 0,
             final=PASS_COST * (training.final_sweeps + FINAL_PASSES),
             folds=plan.folds,
             max_seconds=settings.max_seconds,
@@ -333,6 +336,8 @@ class Fit:
 
     def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
         """Train on rows in memory; return the model and its calibration."""
+        if self.plan.is_full_gp:
+            return self._search(rows)
         scaling = self.plan.settings.scaling
         scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
         rows, held_out = self._hold_out(rows)
@@ -368,6 +373,53 @@ class Fit:
 
         model = self._train(stream, sample, encoding, "fit")
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
+
+    def _search(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+        """Find the best full Gaussian process; its leave-one-out predictions calibrate it."""
+        s, workers, C = self.plan.settings, self.options.workers, len(self.data.classes)
+        history, clock = History(self.report), Clock(MAX_EPOCHS, s.max_seconds, workers, self.options.stop)
+        if self.data.constant:
+            event = Event.CONSTANT_FEATURES
+            history.add(
+                epoch=0, objective=None, seconds=0.0, rate=0.0, damping=0.0, event=event, features=self.data.constant
+            )
+        kernels, sharpens = KERNELS if s.kernel is None else (str(s.kernel),), s.calibrate is not False
+        device = self._device
+        with torch.inference_mode(False), torch.no_grad(), JitterLog() as jitter:
+            search = Search(rows, C, kernels, sharpens, self.plan.training.seed, device, clock, history, workers)
+            try:
+                found = search.run(self._candidates(rows))
+            except FactorizationError as error:
+                raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
+            log_z, left_out = found.ep.log_z(found.latent)
+            own_weight = (found.ep.labels.own * found.ep.labels.weight).sum(-1)
+            state = SEPState(torch.diag_embed(found.latent.tau), found.latent.nu, factor_counts(own_weight))
+            prior = found.model.prior(found.theta)
+            scaled = prior.L.mT * found.latent.tau[:, None, :]  # u = f, so the sites are a diagonal matrix
+            posterior = Posterior(prior, Whitened.from_sites(scaled @ prior.L, vector_times(state.t, prior.L)))
+        if clock.is_stopped() or clock.is_out_of_time():
+            event = Event.STOPPED if clock.is_stopped() else Event.TIME_LIMIT
+            history.note(event, max_epochs=MAX_EPOCHS)
+        if left_out:
+            history.note(Event.FACTORS_LEFT_OUT, factors=left_out, of=int((~found.ep.labels.own).sum()))
+        if jitter.matrices:
+            history.note(Event.JITTER_ADDED, **jitter.take())
+        posterior = replace(posterior, residual=full_residual(found.latent.var + NOISE, found.latent.prior_var))
+        trained = Trained(found.theta, state, posterior, log_z, history, found.epochs)
+        calibration = self._calibrate(trained, [left_out_rows(found.ep, found.latent)] if sharpens else [])
+        return TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy()), calibration
+
+    def _candidates(self, rows: TrainingRows) -> Iterator[tuple[str | None, Encoding]]:
+        """Yield the encodings to compare, with the scaling of each: those that the user leaves open and that differ."""
+        given, seen = self.plan.settings.scaling, list[Array]()
+        for scaling in {"default": ("default", "quantile"), "auto": ("standard", "quantile")}.get(
+            given or "", (given,)
+        ):
+            encoding = self._fit_encoding(scaling, rows)
+            X = encode_training(encoding, rows.X)
+            if not any(np.array_equal(X, other) for other in seen):
+                seen.append(X)
+                yield scaling, encoding
 
     def initialize(self, rows: TrainingRows, encoding: Encoding) -> ParametricPrior:
         """Return the model with its initial hyper-parameters, chosen from these rows."""
@@ -637,7 +689,7 @@ class OnlineFit:
         seed = draw_seed(settings.random_state)
         optimizer = "paper" if settings.optimizer == "paper" else "adam"  # one step per batch, whatever `updates` says
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
-        plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
+        plan = plan_fit(settings, ONLINE_BATCH + 1, len(table.classes), seed)
         rows, none = table.rows, np.zeros(len(table.classes))
         about: tuple[Any, ...] = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
         fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))

@@ -40,6 +40,26 @@ EPOCHS = 250
 LBFGS_EPOCHS = 50  # iterations
 INFERENCE_SWEEPS = 5000  # where only q(u) is inferred
 BATCH_SIZE = 500
+N_INDUCING = 100
+FULL_GP_ROWS = 1500  # all of them are inducing points with n_inducing="auto"
+FULL_GP_NUMBERS = 4e7  # rows² times classes, at most: half a dozen such blocks are in memory
+# A full GP is learned in its own way. Any other value of these is a wish for the general one.
+OF_FULL_GP: Mapping[str, tuple[Any, ...]] = {
+    "method": ("auto", "ep"),
+    "noise": (None,),
+    "n_inducing": ("auto",),
+    "inducing_points": (None,),
+    "init": ("kmeans",),
+    **dict.fromkeys(("share_kernel", "share_inducing"), (False,)),
+    **dict.fromkeys(("learn_kernel", "learn_inducing"), (True,)),
+    "priors": ("default",),
+    "calibrate": ("auto", True, False),
+    **dict.fromkeys(("max_epochs", "tol", "optimizer"), ("auto",)),
+    "batch_size": ("auto", None),
+    **dict.fromkeys(("learning_rate", "damping"), (None,)),
+    "updates": ("inner",),
+    "dtype": ("float64",),
+}
 TOL, INFERENCE_TOL = 1e-4, 1e-10  # with tol="auto": rise of log Z per row and epoch; change of q in a sweep
 STEPS = 2000  # of mini-batch training with max_epochs="auto"
 RATE, BATCH_RATE = 0.05, 0.02
@@ -62,7 +82,7 @@ class Settings:
     method: str
     kernel: Kernel | str | None
     noise: ArrayLike | None
-    n_inducing: int | float
+    n_inducing: int | float | str
     inducing_points: ArrayLike | None
     init: str
     share_kernel: bool
@@ -161,6 +181,7 @@ class FitPlan:
         learning_rate: of the optimizer.
         initial: initial hyper-parameters.
         n_rows, n_inducing: N and M.
+        is_full_gp: whether all inputs are inducing points (`fitting.search`).
         folds: of cross-fitting for calibration; 0 for none.
         n_held_out: rows held out of mini-batch training for calibration; 0 for none.
     """
@@ -173,6 +194,7 @@ class FitPlan:
     initial: InitialValues
     n_rows: int
     n_inducing: int
+    is_full_gp: bool
     folds: int
     n_held_out: int
 
@@ -208,14 +230,15 @@ class FitPlan:
         return Adam(rate, not is_paper, max(weight, 1.0))
 
 
-def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
+def plan_fit(settings: Settings, n_rows: int, n_classes: int, seed: int) -> FitPlan:
     """Resolve everything that "auto" and None leave open."""
     s, is_paper = settings, settings.optimizer == "paper"
     batch_size = _batch_size(s, n_rows)
     is_full = batch_size is None
     method = s.method if s.method != "auto" else "ep" if is_full else "sep"
     optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
-    folds, n_held_out = _calibration(s, n_rows, is_full)
+    is_full_gp = n_rows <= FULL_GP_ROWS and n_classes * n_rows**2 <= FULL_GP_NUMBERS and _is_of_full_gp(s)
+    folds, n_held_out = (0, 0) if is_full_gp else _calibration(s, n_rows, is_full)
     training = Plan(
         updates="outer" if s.converges_first else s.updates,
         batch_size=batch_size,
@@ -237,14 +260,23 @@ def plan_fit(settings: Settings, n_rows: int, seed: int) -> FitPlan:
         learning_rate=s.learning_rate or rates[0 if is_full else 1],
         initial=PAPER_START if s.init == "paper" else START if is_full else BATCH_START,
         n_rows=n_rows,
-        n_inducing=inducing_count(s.n_inducing, n_rows),
+        n_inducing=n_rows if is_full_gp else inducing_count(s.n_inducing, n_rows),
+        is_full_gp=is_full_gp,
         folds=folds,
         n_held_out=n_held_out,
     )
 
 
-def inducing_count(n_inducing: int | float, n_rows: int) -> int:
-    """Return M: an int as it is, a fraction of the rows rounded to the nearest int, at least 1."""
+def _is_of_full_gp(s: Settings) -> bool:
+    """Whether the settings leave open how the model is learned; a kernel may have a name."""
+    is_open = all(any(getattr(s, name) is v or getattr(s, name) == v for v in of) for name, of in OF_FULL_GP.items())
+    return is_open and not isinstance(s.kernel, Kernel)
+
+
+def inducing_count(n_inducing: int | float | str, n_rows: int) -> int:
+    """Return M: an int as it is, a fraction of the rows rounded to the nearest int, at least 1; 100 for "auto"."""
+    if isinstance(n_inducing, str):
+        return N_INDUCING
     return int(n_inducing) if _is_int(n_inducing) else max(1, round(float(n_inducing) * n_rows))
 
 
@@ -333,8 +365,8 @@ def _is_sd(v: Any) -> bool:
 _RULES: dict[str, Rule] = {
     "method": _one_of("auto", *METHODS),
     "n_inducing": (
-        lambda v: _is_count(v) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
-        "a positive int, or a float in (0, 1] for a fraction of the training rows",
+        lambda v: _is_auto(v) or _is_count(v) or (_is_real(v) and not _is_int(v) and 0 < v <= 1),
+        "'auto', a positive int, or a float in (0, 1] for a fraction of the training rows",
     ),
     "init": _one_of("kmeans", "kmeans-per-class", "random", "paper"),
     "share_kernel": _one_of(True, False),

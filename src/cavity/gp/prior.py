@@ -42,6 +42,7 @@ class Prior:
         Z: inducing points.
         n_classes: C, which shapes do not show if all classes share kernel and inducing points.
         dtype: precision of k(Z, X); K and all factors are float64.
+        noise_in_u: whether u contains the noise, as in the paper; otherwise only f does.
     """
 
     kernel: Kernel
@@ -50,6 +51,7 @@ class Prior:
     Z: Float[Tensor, "_ M D"]
     n_classes: int
     dtype: torch.dtype = torch.float64
+    noise_in_u: bool = True
 
     def __getstate__(self) -> dict[str, object]:
         """Return the arguments only: copies compute the rest again."""
@@ -72,8 +74,10 @@ class Prior:
 
     @cached_property
     def K(self) -> Float[Tensor, "_ M M"]:
-        """k(Z, Z) + noise · I, without jitter."""
+        """k(Z, Z) + noise · I, without jitter; without the noise if u does not contain it."""
         gram = self.bound.gram
+        if not self.noise_in_u:
+            return gram
         return add_to_diagonal_(gram.expand(max(len(gram), len(self.noise)), -1, -1).clone(), self.noise[:, None])
 
     @cached_property
@@ -83,7 +87,8 @@ class Prior:
 
     @cached_property
     def _missing_noise(self) -> Float[Tensor, "_"]:
-        return self.least_noise * self.K.diagonal(dim1=-2, dim2=-1).mean(-1) - self.noise
+        present = self.noise if self.noise_in_u else 0.0
+        return self.least_noise * self.K.diagonal(dim1=-2, dim2=-1).mean(-1) - present
 
     @property
     def least_noise(self) -> float:

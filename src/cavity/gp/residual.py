@@ -56,6 +56,12 @@ class Residual(NamedTuple):
         return torch.where(c <= last, inside, torch.lerp(y1, torch.ones_like(y1), _position(c, last, prior)))
 
 
+def full_residual(var: Float[Tensor, "C n"], prior_var: Float[Tensor, "C n"]) -> Residual:
+    """Return the residual of a full GP, given the variances of f at its rows: all of it is open to learning."""
+    variance = torch.stack([torch.zeros_like(prior_var[:, 0]), prior_var.amax(-1)], -1)
+    return Residual(variance, torch.ones_like(variance), var.median(-1).values)
+
+
 def _position(x: Tensor, start: Tensor, end: Tensor) -> Tensor:
     """Return where x lies from start (0) to end (1)."""
     return ((x - start) / (end - start).clamp_min(torch.finfo(x.dtype).tiny)).clamp(0.0, 1.0)

@@ -31,6 +31,10 @@ class Event(StrEnum):
     CALIBRATION_STARTED = "calibration_started", "calibration by {folds} more fits"
     CALIBRATION_FAILED = "calibration_failed", "not calibrated: {reason}"
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
+    CANDIDATE = (
+        "candidate",
+        "scaling={scaling!r}: leave-one-out NLL {nll:.4f} on {rows} rows",
+    )
     SHRUNK = (
         "shrunk",
         "no better than class frequencies on held-out rows: probabilities shrunk {weight:.0%} towards them",

@@ -27,6 +27,7 @@ class ParametricPrior:
         learned: the names of the hyper-parameters in θ, in order; the others are fixed.
         n_classes: C.
         dtype: precision of k(Z, X).
+        noise_in_u: whether u contains the noise; if not, the noise must be fixed.
     """
 
     kernel: Kernel
@@ -34,6 +35,7 @@ class ParametricPrior:
     learned: tuple[str, ...]
     n_classes: int
     dtype: torch.dtype = torch.float64
+    noise_in_u: bool = True
 
     def start(self) -> Float[Tensor, "P"]:
         """Return the initial θ."""
@@ -62,7 +64,7 @@ class ParametricPrior:
         """Return the GP prior at θ."""
         now = self.values | self.split(theta)
         params = {name.removeprefix(KERNEL): v for name, v in now.items() if name.startswith(KERNEL)}
-        return Prior(self.kernel, params, now["log_noise"], now["Z"], self.n_classes, self.dtype)
+        return Prior(self.kernel, params, now["log_noise"], now["Z"], self.n_classes, self.dtype, self.noise_in_u)
 
 
 def kind(name: str) -> str:

@@ -1,0 +1,361 @@
+"""The best full Gaussian process for a small table: everything is chosen by leave-one-out predictions.
+
+EP gives the probability of each label from all other rows (`inference.full`). The sum of their logarithms chooses where
+the search starts, learns length-scales, variances and sharpness, and compares the candidates. The search uses some of
+the rows; q(f) and the calibration use all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cavity.fitting.calibration import HeldOut
+from cavity.fitting.encoding import Encoding, TableEncoding, encode_training
+from cavity.fitting.rows import TrainingRows
+from cavity.gp.prior import KERNEL
+from cavity.gp.probabilities import log_p_of
+from cavity.gp.sites import Site
+from cavity.inference.full import FullEP, Labels, Latent
+from cavity.kernels import BY_NAME, Kernel, Sum
+from cavity.kernels.grouped import for_groups
+from cavity.numerics.linalg import FactorizationError, add_to_diagonal_
+from cavity.runtime.distributed import SINGLE_PROCESS, Workers
+from cavity.training.history import Clock, Event, History
+from cavity.training.initial import initial_prior, median_distance
+from cavity.training.optimizers import Adam
+from cavity.training.parameters import HyperPrior, ParametricPrior, PriorSpec
+
+Array = NDArray[np.float64]
+
+# How these were chosen: docs/defaults.md.
+KERNELS = ("rbf", "matern12")  # their sum: a smooth part and a rough one
+REACH = {"matern12": 4.0}  # initial length-scale, relative to the one of "rbf"
+NOISE = 1.0  # only the ratio of variance and noise matters
+START_ROWS, LEARN_ROWS, LEAST_OF_CLASS = 300, 600, 20  # of the search
+START_WORK, LEARN_WORK = 1e8, 1.2e9  # of a step, at most: classes times rows³
+START_SWEEPS, START_DAMPING = 8, 0.6
+SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-scale, and of 4 of the variance
+FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
+STEPS, RATE, DAMPING = 25, 0.15, 0.5
+DTYPE = torch.float32  # of the factorizations of the search
+CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
+VARIANCE = 30.0  # median of its prior
+LOG_SHARPNESS_SD = 0.5
+TRIAL_STEPS = 10  # before only the best candidate is kept
+FINAL_STEPS, FINAL_RATE, FINAL_WORK = 6, 0.1, 2.4e10  # on all rows; at most so many classes times inputs³
+FINAL_SWEEPS, FINAL_TOL = 200, 1e-3
+PRIORS: PriorSpec = {
+    "lengthscale": (None, 2.0, math.inf),
+    "relevance": 0.7,
+    "spread": 0.3,
+    "variance": (None, 3.0),
+}
+MAX_EPOCHS = TRIAL_STEPS + STEPS + FINAL_STEPS
+
+
+class _Adam(Adam):
+    BETAS = 0.8, 0.95  # few steps: the averages follow quickly
+
+
+@dataclass(frozen=True)
+class FullGP:
+    """A full Gaussian process on some rows.
+
+    Args:
+        features: of the distinct inputs, (n, D).
+        labels: of the rows.
+        kernel: the kernel for a length-scale and a variance.
+        device: of all tensors.
+    """
+
+    features: Array
+    labels: Labels
+    kernel: Callable[[float, float], Kernel]
+    device: torch.device
+
+    @classmethod
+    def on_rows(
+        cls, rows: TrainingRows, encoding: Encoding, n_classes: int, names: Sequence[str], device: torch.device
+    ) -> FullGP:
+        """Return the process on these rows."""
+        features, place = np.unique(encode_training(encoding, rows.X), axis=0, return_inverse=True)
+        y, weight, index = (torch.as_tensor(part, device=device) for part in (rows.y, rows.weight, place.ravel()))
+        own = torch.nn.functional.one_hot(y, n_classes).bool().T.contiguous()
+
+        def kernel(lengthscale: float, variance: float) -> Kernel:
+            parts = [BY_NAME[n](lengthscale * REACH.get(n, 1.0), variance / len(names)) for n in names]
+            whole = parts[0] if len(parts) == 1 else Sum(tuple(parts))
+            if not isinstance(encoding, TableEncoding):
+                return whole
+            return for_groups(whole, [group.column for group in encoding.groups], encoding.feature_groups)
+
+        return cls(features, Labels(index, own, weight, len(features)), kernel, device)
+
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        return len(self.labels.own)
+
+    def model(self, lengthscale: float, variance: float, is_shared: bool = False) -> ParametricPrior:
+        """Return the prior at its initial values; its kernel is learned, its noise and inducing points are not."""
+        Z, dtype = self.features[None], torch.float64
+        C = 1 if is_shared else self.n_classes
+        shared = is_shared, True
+        kernel = self.kernel(lengthscale, variance)
+        model = initial_prior(
+            kernel, self.features, C, Z, NOISE, (True, False), shared, lengthscale, self.device, dtype
+        )
+        learned = tuple(name for name in model.learned if name.startswith(KERNEL))
+        return replace(model, learned=learned, n_classes=self.n_classes, noise_in_u=False)
+
+    def distance(self, seed: int) -> float:
+        """Return the median distance between inputs."""
+        return median_distance(self.features, np.random.default_rng(seed))
+
+
+class Learned(NamedTuple):
+    """Hyper-parameters, the sharpness that goes with them, their leave-one-out log density per row, and EP."""
+
+    theta: Float[Tensor, "P"]
+    sharpness: float = 1.0
+    score: float = -math.inf
+    ep: FullEP | None = None
+
+
+@dataclass
+class _Candidate:
+    """A candidate that is being learned: `states` yields its states, of which `learned` is the last so far."""
+
+    scaling: str | None
+    encoding: Encoding
+    unit: float
+    states: Iterator[Learned]
+    learned: Learned
+
+
+class Found(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        encoding: the best one.
+        model, theta: the prior with all inputs as inducing points, and its hyper-parameters.
+        ep, latent: q(f) at all inputs.
+        epochs: steps of all candidates together.
+    """
+
+    encoding: Encoding
+    model: ParametricPrior
+    theta: Float[Tensor, "P"]
+    ep: FullEP
+    latent: Latent
+    epochs: int
+
+
+def some_rows(y: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """Draw about `count` rows; a class keeps its share of them, but at least 20 rows if it has them."""
+    if len(y) <= count:
+        return np.arange(len(y))
+    order = np.random.default_rng(seed).permutation(len(y))
+    size = np.bincount(y)
+    wanted = np.maximum(np.rint(size * (count / len(y))).astype(int), np.minimum(size, LEAST_OF_CLASS))
+    return np.sort(np.concatenate([order[y[order] == k][:n] for k, n in enumerate(wanted)]))
+
+
+def covariance(model: ParametricPrior, theta: Float[Tensor, "P"]) -> Float[Tensor, "_ n n"]:
+    """Return K at the inputs, with the least noise on its diagonal, as `Prior.L` has it."""
+    prior = model.prior(theta)
+    K = prior.K
+    return add_to_diagonal_(K.clone(), prior.least_noise * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True))
+
+
+def left_out_rows(ep: FullEP, q: Latent) -> HeldOut:
+    """Return the leave-one-out predictions, as those of held-out rows."""
+    labels = ep.labels
+    mean, var = (part.cpu() for part in ep.left_out(q))
+    weight, y = labels.weight.cpu(), labels.own.to(torch.int8).argmax(0).cpu()
+    frequencies = (labels.own * labels.weight).sum(-1).cpu() / weight.sum()
+    return HeldOut(mean, var, y, weight, 0.0, frequencies)
+
+
+def log_density(part: HeldOut, sharpness: float) -> float:
+    """Return the mean log probability of the labels."""
+    log_p = log_p_of(part.mean * sharpness, part.var, part.epsilon).gather(0, part.y[None])[0]
+    return float((part.weight * log_p).sum() / part.weight.sum())
+
+
+def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
+    """Return a length-scale and a variance to start from, by hill climbing on a grid; the same for all classes."""
+    found: dict[tuple[int, int], float] = {}
+
+    def score(place: tuple[int, int]) -> float:
+        if place not in found:
+            model = gp.model(unit * 2.0 ** place[0], 4.0 ** place[1], is_shared=True)
+            try:
+                K = covariance(model, model.start())
+                ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(K, START_SWEEPS, START_DAMPING, 0.0).ep
+                away = (place[1] * math.log(4.0) - math.log(VARIANCE)) / 3.0
+                found[place] = log_density(left_out_rows(ep, ep.latent(K)), 1.0) - 0.5 * away**2 / float(
+                    gp.labels.weight.sum()
+                )
+            except FactorizationError:
+                found[place] = -math.inf
+        return found[place]
+
+    best, step = max(FIRST, key=score), 2
+    while step:
+        a, b = best
+        steps = ((step, 0), (-step, 0), (0, step), (0, -step), (step, step))
+        around = [(a + i, b + j) for i, j in steps if SHORTEST <= a + i <= LONGEST and LOWEST <= b + j <= HIGHEST]
+        top = max(around, key=score)
+        if score(top) > score(best) + 1e-4:
+            best = top
+        else:
+            step -= 1
+    return unit * 2.0 ** best[0], 4.0 ** best[1]
+
+
+def learn(
+    gp: FullGP, model: ParametricPrior, start: Learned, hyper_prior: HyperPrior, steps: int, rate: float, sharpens: bool
+) -> Iterator[Learned]:
+    """Maximize the leave-one-out log density, with priors; yield the state before each step and at the end."""
+    total = float(gp.labels.weight.sum())
+    theta, log_sharpness, adjoint = start.theta, math.log(start.sharpness), None
+    adam, norms = _Adam(rate, n_rows=total), list[float]()
+    no_rows = torch.from_numpy(gp.features[:0]).to(gp.device)
+    ep, K = start.ep, covariance(model, theta)
+    ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(K, START_SWEEPS, DAMPING, 0.0).ep if ep is None else ep
+    for step in range(steps + 1):
+        q = ep.latent(covariance(model, theta))
+        found = ep.prediction(q, math.exp(log_sharpness), adjoint)
+        yield Learned(theta, math.exp(log_sharpness), found.log_density / total, ep)
+        if step == steps:
+            return
+        ep, adjoint = ep.swept(q, DAMPING), found.adjoint
+        bound = model.prior(theta).bound
+        blocks, by_K = bound.blocks(no_rows), found.by_K
+        by = bound.pull_back(blocks, by_K, by_K.new_zeros(*by_K.shape[:2], 0), by_K.new_zeros(len(by_K), 0))
+        gradient = hyper_prior.add_gradient(theta, model.join({KERNEL + n: v for n, v in by.by_params.items()}))
+        by_sharpness = found.by_log_sharpness - log_sharpness / LOG_SHARPNESS_SD**2 if sharpens else 0.0
+        gradient = torch.cat([gradient, gradient.new_tensor([by_sharpness])])  # Adam moves the sharpness too
+        norms.append(float(gradient.norm()))
+        gradient = gradient * min(1.0, 2.0 * median(norms[-CLIP_STEPS:]) / max(norms[-1], 1e-30))
+        moved = adam.step(torch.cat([theta, theta.new_tensor([log_sharpness])]), gradient, step / steps)
+        theta, log_sharpness = moved[:-1], float(moved[-1])
+
+
+@dataclass
+class Search:
+    """The search for the best full Gaussian process.
+
+    Args:
+        rows: all training rows.
+        n_classes: C.
+        kernels: names of the kernels whose sum is the prior covariance.
+        sharpens: whether the sharpness is learned too.
+        seed: of the rows that the search uses.
+        device: of all tensors.
+        clock: says when to stop.
+        history: receives a record for each step, and an event for each candidate.
+        workers: all make the same search; the first one decides.
+    """
+
+    rows: TrainingRows
+    n_classes: int
+    kernels: Sequence[str]
+    sharpens: bool
+    seed: int
+    device: torch.device
+    clock: Clock
+    history: History
+    workers: Workers = SINGLE_PROCESS
+    epochs: int = 0
+
+    def run(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Found:
+        """Learn the candidates, encodings with the names of their scalings; return the one that predicts best.
+
+        After a few steps only the best one is kept.
+        """
+        few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
+        learning = list[_Candidate]()
+        for scaling, encoding in candidates:
+            gp = self._on(self.rows.take(some), encoding)
+            unit = gp.distance(self.seed)
+            model = gp.model(*find_start(self._on(self.rows.take(few), encoding), unit))
+            candidate = _Candidate(
+                scaling, encoding, unit, *self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
+            )
+            learning.append(candidate)
+            self._advance(candidate, TRIAL_STEPS)
+            self._note(Event.CANDIDATE, scaling=str(scaling), rows=len(some), nll=-candidate.learned.score)
+        best = max(learning, key=lambda candidate: candidate.learned.score)
+        self._advance(best, STEPS)
+        gp, learned = self._on(self.rows, best.encoding), best.learned
+        model = gp.model(best.unit, VARIANCE)
+        if len(some) < len(self.rows.y):
+            learned = learned._replace(ep=self._extend(gp, model, learned, some))
+            steps = int(min(FINAL_STEPS, FINAL_WORK / (self.n_classes * float(gp.labels.n_inputs) ** 3)))
+            if steps:
+                states, first = self._begin(gp, model, learned, best.unit, steps, FINAL_RATE)
+                last = _Candidate(best.scaling, best.encoding, best.unit, states, first)
+                self._advance(last, steps)
+                learned = last.learned
+        return self._infer(gp, model, best.encoding, learned)
+
+    def _draw(self, count: int, work: float) -> NDArray[np.int64]:
+        return some_rows(self.rows.y, min(count, int((work / self.n_classes) ** (1 / 3))), self.seed)
+
+    def _extend(self, gp: FullGP, model: ParametricPrior, learned: Learned, some: NDArray[np.int64]) -> FullEP:
+        """Return EP on all rows, from EP on some of them: the others begin with what these predict."""
+        ep = FullEP.start(gp.labels, NOISE, DTYPE)
+        if learned.ep is not None:
+            at = torch.from_numpy(some).to(self.device)
+            sites = (x.index_copy(-1, at, known) for x, known in zip(ep.sites, learned.ep.sites, strict=True))
+            ep = replace(ep, sites=Site(*sites))
+        return ep.swept(ep.latent(covariance(model, learned.theta)), 1.0)
+
+    def _begin(
+        self, gp: FullGP, model: ParametricPrior, start: Learned, unit: float, steps: int, rate: float
+    ) -> tuple[Iterator[Learned], Learned]:
+        """Return the states of learning, and the first of them."""
+        hyper_prior = HyperPrior(gp.model(unit, VARIANCE), PRIORS)
+        states = learn(gp, model, start, hyper_prior, steps, rate, self.sharpens)
+        return states, next(states)
+
+    def _advance(self, candidate: _Candidate, steps: int) -> None:
+        """Make the steps that the clock allows."""
+        now = candidate.learned
+        for now in () if self.clock.is_over() else islice(candidate.states, steps):
+            self.epochs += 1
+            self._note(None, objective=now.score * float(self.rows.weight.sum()))
+            if self.clock.is_over():
+                break
+        broadcast = self.workers.broadcast
+        candidate.learned = now._replace(theta=broadcast(now.theta), score=broadcast(now.score))
+
+    def _on(self, rows: TrainingRows, encoding: Encoding) -> FullGP:
+        return FullGP.on_rows(rows, encoding, self.n_classes, self.kernels, self.device)
+
+    def _infer(self, gp: FullGP, model: ParametricPrior, encoding: Encoding, learned: Learned) -> Found:
+        """Return q(f) at fixed hyper-parameters."""
+        K, theta = covariance(model, learned.theta), learned.theta
+        ep = FullEP.start(gp.labels, NOISE, DTYPE) if learned.ep is None else learned.ep
+        ep = ep.converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL).ep
+        ep, sweeps, change = replace(ep, dtype=torch.float64).converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL)
+        if change >= FINAL_TOL:
+            self._note(Event.NOT_CONVERGED, method="EP", sweeps=sweeps, change=change, tol=FINAL_TOL)
+        return Found(encoding, model, theta, ep, ep.latent(K), self.epochs)
+
+    def _note(self, event: Event | None, objective: float | None = None, **fields: Any) -> None:
+        record = {"epoch": self.epochs, "objective": objective, "seconds": self.clock.seconds(), "rate": RATE}
+        self.history.add(**record, damping=DAMPING, event=event, **fields)
