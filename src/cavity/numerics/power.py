@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
@@ -23,7 +23,8 @@ from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
 LARGEST_RATIO, RATIO_POWER = 1.2, -0.35  # v/b up to which the integral is over g: this times α to that power
 MODE_STEPS, REACH_STEPS = 6, 2  # of Newton's method
 REACH = 8.3  # the log integrand falls by ½ REACH² to both ends: to 1e-15 of its maximum
-NODES = 44
+NODES, MOST_NODES = 44, 400
+NODES_OF_SMALL, NODES_POWER = 18.0, -0.3  # small α: nodes are this times α to that power, if these are more
 OVERLAP, CORNER = 1.12, 0.25  # of the nodes in units of the reach; where their spacing changes from left to right
 FARTHEST = 50.0  # of a log integrand from its maximum, which rounding exceeds for extreme m
 BEYOND = 40.0  # where log Φ, hazard and curvature are all zero
@@ -44,7 +45,7 @@ class PowerTilted(NamedTuple):
 def power_tilted(
     mean: Float[Tensor, "..."], var: Float[Tensor, "..."], b: Float[Tensor, "..."], alpha: float
 ) -> PowerTilted:
-    """Return log Z and its derivatives; relative to their scale right to 1e-11, for α < 0.2 to 1e-6."""
+    """Return log Z and its derivatives, relative to their scale right to 1e-11 for α ≥ 0.2, to 1e-8 for α ≥ 0.003."""
     size = GPU_BLOCK if mean.is_cuda else BLOCK
     blocks = zip(*(x.reshape(-1).split(size) for x in (mean, var, b)), strict=True)
     parts = [_integrate(m, v, s, alpha) for m, v, s in blocks]
@@ -52,64 +53,63 @@ def power_tilted(
 
 
 def _integrate(m: Float[Tensor, " B"], v: Float[Tensor, " B"], b: Float[Tensor, " B"], alpha: float) -> PowerTilted:
-    over_g, ratio = v <= LARGEST_RATIO * alpha**RATIO_POWER * b, v / b
-    f = _LogIntegrand.of(m, v, b, alpha, over_g)
-    least, most = torch.where(over_g, 1.0, alpha), torch.where(over_g, 1.0 + alpha * ratio, 1.0 + b / v)  # of -f''
+    over_g, ratio, one = v <= LARGEST_RATIO * alpha**RATIO_POWER * b, v / b, torch.ones_like(v)
+    f = _LogIntegrand(
+        power=torch.where(over_g, alpha, (alpha - 1.0) * one),
+        start=torch.where(over_g, m / b.sqrt(), 0.0),
+        slope=torch.where(over_g, ratio.sqrt(), 1.0),
+        y_start=torch.where(over_g, BEYOND, m / v.sqrt()),
+        y_slope=torch.where(over_g, 0.0, ratio.rsqrt()),
+        least=torch.where(over_g, one, alpha),
+        most=1.0 + torch.where(over_g, alpha * ratio, b / v),
+    )
     # The mode, from that with r(x) ≈ max(−x, 0), and over x not right of that of the power alone
     low = m.clamp_max(0.0) / b.sqrt() / (1.0 + alpha * ratio)
     mode = torch.where(over_g, -alpha * ratio.sqrt() * low, low.clamp_max(-math.sqrt((1.0 - alpha) / alpha)))
     for _ in range(MODE_STEPS):
         slope, curvature = f.derivatives(mode)
-        mode = mode + slope / curvature.clamp(least, most)
+        mode = mode + slope / curvature
     peak = f(mode)
     # How far the integrand reaches to both sides: Newton on the square root of its fall, which is nearly linear
-    side = mode.new_tensor([[-1.0], [1.0]])
-    reach = REACH / f.derivatives(mode)[1].clamp(least, most).sqrt().expand(2, -1)
+    side = torch.linspace(-1.0, 1.0, 2, dtype=m.dtype, device=m.device)[:, None]
+    reach = REACH / f.derivatives(mode)[1].sqrt().expand(2, -1)
     for _ in range(REACH_STEPS):
-        fall = torch.sqrt(2.0 * (peak - f(mode + side * reach)).clamp_min(1.0))
-        slope = (-side * f.derivatives(mode + side * reach)[0]).clamp_min(1.0)
-        reach = (reach + (REACH - fall) * fall / slope).clamp(REACH / most.sqrt(), REACH / least.sqrt())
-    left, right = reach
-    t = torch.linspace(-OVERLAP, OVERLAP, NODES, dtype=m.dtype, device=m.device)[:, None]
+        end = mode + side * reach
+        fall, slope = torch.sqrt(2.0 * (peak - f(end)).clamp_min(1.0)), (-side * f.derivatives(end)[0]).clamp_min(1.0)
+        reach = (reach + (REACH - fall) * fall / slope).clamp(REACH / f.most.sqrt(), REACH / f.least.sqrt())
+    # Nodes whose spacing changes from that of the left side to that of the right
+    middle, change = 0.5 * (reach[1] + reach[0]), 0.5 * (reach[1] - reach[0])
+    nodes = min(max(NODES, math.ceil(NODES_OF_SMALL * alpha**NODES_POWER)), MOST_NODES)
+    t = torch.linspace(-OVERLAP, OVERLAP, nodes, dtype=m.dtype, device=m.device)[:, None]
     bend = torch.sqrt(t.square() + CORNER**2)
-    e = mode + 0.5 * (right + left) * t + 0.5 * (right - left) * (bend - CORNER)
-    spacing = 0.5 * (right + left) + 0.5 * (right - left) * t / bend
-    weight = spacing * (f(e) - peak).clamp(-FARTHEST, FARTHEST).exp()
+    e = mode + middle * t + change * (bend - CORNER)
+    weight = (middle + change * t / bend) * (f(e) - peak).clamp(-FARTHEST, FARTHEST).exp()
     total = weight.sum(0)
-    weight = weight / total
-    # ∂ log Z/∂m is the mean of a·r(w)/√unit, w = x or y
-    a, unit, w = torch.where(over_g, alpha, 1.0), torch.where(over_g, b, v), torch.where(over_g, f.x(e), f.y(e))
-    r = hazard(w)
-    curvature, r = a * (weight * log_ndtr_curvature(w, r)).sum(0), a * r
+    weight, x = weight / total, f.x(e)
+    # ∂ log Z/∂m is the mean of r/√unit, with r = α φ/Φ at x, or φ/Φ at y
+    power, unit, at = torch.where(over_g, alpha, one), torch.where(over_g, b, v), torch.where(over_g, x, f.y(e))
+    r = hazard(at)
+    curvature, r = power * (weight * log_ndtr_curvature(at, r)).sum(0), power * r
     first = (weight * r).sum(0)
     spread = (weight * (r - first).square()).sum(0)
-    omega = torch.clamp((curvature - spread) / unit, torch.zeros_like(v), 1.0 / (v + b / alpha))
-    by_mean = first / unit.sqrt()
-    by_s = -0.5 * (weight * r * f.x(e)).sum(0) / (b.sqrt() * unit.sqrt())
-    scale = torch.where(over_g, 0.0, math.log(alpha)) + math.log(2.0 * OVERLAP / (NODES - 1)) - LOG_SQRT_2PI
-    return PowerTilted(peak + total.log() + scale, by_mean, omega, 0.5 * (by_mean.square() - omega), by_s)
+    by_mean, omega = first / unit.sqrt(), (curvature - spread) / unit
+    omega = omega.clamp(torch.zeros_like(v), 1.0 / (v + b / alpha))  # what rounding may break
+    by_s = -0.5 * (weight * r * x).sum(0) / (b.sqrt() * unit.sqrt())
+    step = torch.where(over_g, one, alpha) * (2.0 * OVERLAP / (nodes - 1))
+    log_z = peak + (total * step).log() - LOG_SQRT_2PI
+    return PowerTilted(log_z, by_mean, omega, 0.5 * (by_mean.square() - omega), by_s)
 
 
 class _LogIntegrand(NamedTuple):
-    """power·log Φ(start + slope e) + log Φ(y_start − y_slope e) − ½e²."""
+    """power·log Φ(start + slope e) + log Φ(y_start − y_slope e) − ½e², and bounds of its curvature."""
 
     power: Float[Tensor, " B"]
     start: Float[Tensor, " B"]
     slope: Float[Tensor, " B"]
     y_start: Float[Tensor, " B"]
     y_slope: Float[Tensor, " B"]
-
-    @classmethod
-    def of(cls, m: Tensor, v: Tensor, b: Tensor, alpha: float, over_g: Bool[Tensor, " B"]) -> _LogIntegrand:
-        """Return that over e = (g − m)/√v where `over_g`, else that over x; constant factors are left out."""
-        ratio = torch.sqrt(v / b)
-        return cls(
-            torch.where(over_g, alpha, alpha - 1.0),
-            torch.where(over_g, m / b.sqrt(), 0.0),
-            torch.where(over_g, ratio, 1.0),
-            torch.where(over_g, BEYOND, m / v.sqrt()),
-            torch.where(over_g, 0.0, 1.0 / ratio),
-        )
+    least: Float[Tensor, " B"]
+    most: Float[Tensor, " B"]
 
     def x(self, e: Tensor) -> Tensor:
         return self.start + self.slope * e
@@ -121,9 +121,9 @@ class _LogIntegrand(NamedTuple):
         return self.power * log_ndtr(self.x(e)) + log_ndtr(self.y(e)) - 0.5 * e.square()
 
     def derivatives(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the first derivative, and minus the second, which is positive."""
+        """Return the first derivative, and minus the second."""
         x, y = self.x(e), self.y(e)
         r, r_y = hazard(x), hazard(y)
-        curvature = self.power * self.slope.square() * log_ndtr_curvature(x, r) + 1.0
-        curvature = curvature + self.y_slope.square() * log_ndtr_curvature(y, r_y)
-        return self.power * self.slope * r - self.y_slope * r_y - e, curvature
+        of_x, of_y = self.power * self.slope.square(), self.y_slope.square()
+        curvature = 1.0 + of_x * log_ndtr_curvature(x, r) + of_y * log_ndtr_curvature(y, r_y)
+        return self.power * self.slope * r - self.y_slope * r_y - e, curvature.clamp(self.least, self.most)
