@@ -106,8 +106,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         damping: weight of the new value in an update of a site, or the length of VI's natural-gradient step; None for
             the default.
         alpha: power of the factors in EP and SEP, in (0, 1]. 1 is EP. Below 1 it is power EP, between EP and the
-            variational bound on the same factors, by quadrature, which makes a step two to four times slower. GFITC
-            and VI need 1.
+            variational bound on the same factors, by quadrature, and a fit takes two to three times as long. GFITC and
+            VI need 1.
         updates: "inner" (one sweep for each step of the hyper-parameters), "inner-exact" (the same with the full
             gradient) or "outer" (q converges before each step, as it always does for GFITC).
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
