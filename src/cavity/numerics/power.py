@@ -28,7 +28,7 @@ NODES_OF_SMALL, NODES_POWER = 18.0, -0.3  # small α: nodes are this times α to
 OVERLAP, CORNER = 1.12, 0.25  # of the nodes in units of the reach; where their spacing changes from left to right
 FARTHEST = 50.0  # of a log integrand from its maximum, which rounding exceeds for extreme m
 BEYOND = 40.0  # where log Φ, hazard and curvature are all zero
-BLOCK, GPU_BLOCK = 1 << 12, 1 << 17  # integrals at a time
+BLOCK, GPU_BLOCK = 1 << 12, 1 << 15  # integrals at a time
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 

@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import quad
 from scipy.special import log_ndtr as scipy_log_ndtr
 
+from cavity.numerics import power
 from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
 from cavity.numerics.power import LARGEST_RATIO, RATIO_POWER, power_tilted
 
@@ -60,6 +61,22 @@ def test_log_z_against_scipy(alpha):
         ]
         expected = top + math.log(sum(part for part, _ in parts) / math.sqrt(2.0 * math.pi * v))
         assert value == pytest.approx(expected, rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize(("alpha", "tol"), [(0.003, 1e-8), (0.02, 1e-8), (0.2, 1e-11), (0.5, 1e-11), (0.9, 1e-11)])
+def test_more_nodes_change_nothing(alpha, tol, monkeypatch):
+    """Relative to the scale of each: that of a derivative is its value where labels are surprising."""
+    mean, var, b = grid(np.linspace(-12, 8, 41), 10.0 ** np.arange(-2, 4.1, 0.1))
+    found = power_tilted(mean, var, b, alpha)
+    monkeypatch.setattr(power, "NODES", 2001)
+    monkeypatch.setattr(power, "MOST_NODES", 2001)
+    exact, root = power_tilted(mean, var, b, alpha), torch.sqrt(var + b)
+    for x, y, unit in (
+        (found.log_z, exact.log_z, torch.full_like(b, alpha)),
+        (found.by_mean, exact.by_mean, alpha / root),
+        (found.omega, exact.omega, 1.0 / (var + b / alpha)),
+    ):
+        assert float(((x - y).abs() / torch.maximum(unit, y.abs())).max()) < tol
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
