@@ -45,7 +45,7 @@ class PowerTilted(NamedTuple):
 def power_tilted(
     mean: Float[Tensor, "..."], var: Float[Tensor, "..."], b: Float[Tensor, "..."], alpha: float
 ) -> PowerTilted:
-    """Return log Z and its derivatives, relative to their scale right to 1e-11 for α ≥ 0.2, to 1e-8 for α ≥ 0.003."""
+    """Return log Z and its derivatives, relative to their scale right to 1e-11 for α ≥ 0.25, to 1e-8 for α ≥ 0.003."""
     size = GPU_BLOCK if mean.is_cuda else BLOCK
     blocks = zip(*(x.reshape(-1).split(size) for x in (mean, var, b)), strict=True)
     parts = [_integrate(m, v, s, alpha) for m, v, s in blocks]
