@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.figures import new_figure, plain
 from benchmarks.records import Record
 from cavity import GPClassifier
-from experiments.common import markdown, scored_fit
+from experiments.common import Split, markdown, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
 
 Array = NDArray[np.float64]
@@ -49,15 +49,7 @@ def cost(job: Job) -> float:
 
 def run(job: Job) -> Record:
     """Fit the training rows of a split, and score the others."""
-    from sklearn.model_selection import train_test_split
-
-    frame = _load(job["table"])
-    y = frame.pop(TARGET).astype(str).to_numpy()
-    n = len(frame)
-    k = min(job["train_rows"], round(2 * n / 3))
-    sizes = {"train_size": k, "test_size": min(job["test_rows"], n - k)}
-    train, test = train_test_split(np.arange(n), **sizes, stratify=y, random_state=job["split"])
-    X, X_test = frame.iloc[train], frame.iloc[test]
+    X, y, X_test, y_test = table_split(job["table"], job["split"], job["train_rows"], job["test_rows"])
     numbers = X.select_dtypes("number").columns
     texts = [name for name in X if name not in numbers]
     if job["encoding"] == ONE_HOT:
@@ -69,7 +61,20 @@ def run(job: Job) -> Record:
     elif job["encoding"] == WITHOUT:
         X, X_test = X[numbers], X_test[numbers]
     model = GPClassifier(random_state=job["seed"], device="cpu")
-    return {**scored_fit(model, (X, y[train], X_test, y[test])), **_rival(job["table"], job["split"])}
+    return {**scored_fit(model, (X, y, X_test, y_test)), **_rival(job["table"], job["split"])}
+
+
+def table_split(table: str, number: int, train_rows: int, test_rows: int) -> Split:
+    """Return the rows of a split, stratified: at most these many, and at most two thirds to train on."""
+    from sklearn.model_selection import train_test_split
+
+    frame = _load(table)
+    y = frame.pop(TARGET).astype(str).to_numpy()
+    n = len(frame)
+    k = min(train_rows, round(2 * n / 3))
+    sizes = {"train_size": k, "test_size": min(test_rows, n - k)}
+    train, test = train_test_split(np.arange(n), **sizes, stratify=y, random_state=number)
+    return frame.iloc[train], y[train], frame.iloc[test], y[test]
 
 
 def _load(table: str) -> Any:

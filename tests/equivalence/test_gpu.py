@@ -41,6 +41,13 @@ def test_on_all_rows(method):
     agree(*both(X, y, method=method, max_epochs=60, n_inducing=20), X)
 
 
+@pytest.mark.parametrize("method", ["sep", "ep"])
+def test_power_ep(method):
+    """Recorded steps with a quadrature in them."""
+    X, y = load_digits(return_X_y=True)
+    agree(*both(X, y, method=method, alpha=0.5, batch_size=200, max_epochs=3, n_inducing=30), X)
+
+
 def test_gfitc():
     X, y = load_wine(return_X_y=True)
     agree(*both(X, y, method="gfitc", max_epochs=5, n_inducing=20), X)

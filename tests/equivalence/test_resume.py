@@ -19,6 +19,7 @@ COMMON = {"n_inducing": 8, "random_state": 0, "tol": 0.0, "checkpoint_seconds": 
 CASES = {
     "sep": {"method": "sep", "batch_size": 20, "max_epochs": 12},
     "ep": {"method": "ep", "batch_size": 20, "max_epochs": 12},
+    "power ep": {"method": "ep", "alpha": 0.5, "batch_size": 20, "max_epochs": 12},
     "vi": {"method": "vi", "batch_size": 20, "max_epochs": 8},
     "plain vi": {"method": "vi", "optimizer": "paper", "batch_size": 20, "max_epochs": 8, "calibrate": False},
     "full ep": {"method": "ep", "batch_size": None, "max_epochs": 40, "calibrate": False},

@@ -120,7 +120,15 @@ def test_commands_in_the_text_are_commands(page):
 
 @pytest.mark.parametrize("method", ["ep", "sep", "gfitc", "vi"])
 def test_the_steps_of_a_method_name_code(method):
-    rooms = "gp.sites", "gp.prior", "gp.gaussian", "gp.gradients", "numerics.quadrature", f"inference.{method}"
+    rooms = (
+        "gp.sites",
+        "gp.prior",
+        "gp.gaussian",
+        "gp.gradients",
+        "numerics.quadrature",
+        "numerics.power",
+        f"inference.{method}",
+    )
     places = [f"cavity.{room}" for room in rooms]
     modules = {place.rpartition(".")[2]: import_module(place) for place in places}
     text = (ROOT / f"docs/methods/{method}.md").read_text()

@@ -679,7 +679,8 @@ class OnlineFit:
         self.encoding, self.method, self._n_classes = encoding, plan.method, len(class_weight)
         priors = plan.settings.log_priors(isinstance(encoding, TableEncoding))
         hyper_prior = HyperPrior(model, dict(priors))
-        self._trainer = OnlineTrainer(model, hyper_prior, plan.stepwise_optimizer(model, weight), theta, state, weight)
+        optimizer, alpha = plan.stepwise_optimizer(model, weight), plan.settings.alpha
+        self._trainer = OnlineTrainer(model, hyper_prior, optimizer, theta, state, weight, alpha=alpha)
 
     @classmethod
     def start(cls, settings: Settings, table: TrainingTable) -> OnlineFit:

@@ -101,6 +101,7 @@ class Settings:
     optimizer: str
     learning_rate: float | None
     damping: float | None
+    alpha: float
     updates: str
     device: str
     memory_limit: float | None
@@ -120,6 +121,10 @@ class Settings:
         if self.kernel not in BY_NAME if is_name else not isinstance(self.kernel, Kernel | None):
             error = ValueError if is_name else TypeError
             raise error(f"kernel must be one of {list(BY_NAME)}, a cavity.kernels.Kernel or None, got {self.kernel!r}")
+        if self.alpha != 1.0 and self.method in ("gfitc", "vi"):
+            raise ValueError(
+                f"alpha must be 1 with method={self.method!r}, got {self.alpha}; use method='ep' or 'sep' for power EP"
+            )
         has_batches = self.batch_size not in (None, "auto")
         if self.method == "gfitc" and has_batches:
             raise ValueError(
@@ -205,7 +210,8 @@ class FitPlan:
 
     def inference(self) -> Method:
         """Return the inference method."""
-        return PlainVI() if self.method == "vi" and self.optimizer == "paper" else METHODS[self.method]()
+        is_plain = self.method == "vi" and self.optimizer == "paper"
+        return PlainVI() if is_plain else METHODS[self.method](self.settings.alpha)
 
     def lbfgs(self, model: ParametricPrior) -> LBFGS | None:
         """Return the settings of L-BFGS if the plan uses it.
@@ -390,6 +396,7 @@ _RULES: dict[str, Rule] = {
     "optimizer": _one_of("auto", "adam", "paper", "lbfgs"),
     "learning_rate": (lambda v: v is None or _is_positive(v), "None or a positive number"),
     "damping": (lambda v: v is None or (_is_real(v) and 0 < v <= 1), "None or a number in (0, 1]"),
+    "alpha": (lambda v: _is_real(v) and 0 < v <= 1, "a number in (0, 1]"),
     "updates": _one_of("inner", "inner-exact", "outer"),
     "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
     "memory_limit": (lambda v: v is None or _is_sd(v), "None or a positive number of bytes, such as 8e9 or math.inf"),

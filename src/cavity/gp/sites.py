@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cavity.numerics.limits import proper, tiny
 from cavity.numerics.normal import hazard, log_ndtr, log_ndtr_curvature
+from cavity.numerics.power import PowerTilted, power_tilted
 
 
 class Site(NamedTuple):
@@ -21,6 +22,10 @@ class Site(NamedTuple):
 
     precision: Float[Tensor, "*_ C B"]
     precision_mean: Float[Tensor, "*_ C B"]
+
+    def power(self, alpha: float) -> Site:
+        """Return the site to the power α."""
+        return self if alpha == 1.0 else Site(alpha * self.precision, alpha * self.precision_mean)
 
 
 class Cavity(NamedTuple):
@@ -48,6 +53,11 @@ class Tilted(NamedTuple):
     def by_var(self) -> Float[Tensor, "C B"]:
         """The derivative by the variance b."""
         return -0.5 * self.by_mean * self.z / self.root
+
+    @property
+    def by_s(self) -> Float[Tensor, "C B"]:
+        """The derivative by the part of b that the sites do not see; for other powers than 1 it is another one."""
+        return self.by_var
 
 
 def both(own: Bool[Tensor, "C B"], *quantities: Float[Tensor, "C B"]) -> tuple[Float[Tensor, "2 C B"], ...]:
@@ -84,21 +94,27 @@ def count_left_out(cavities: Cavity, weight: Float[Tensor, "C B"]) -> Int[Tensor
     return ((weight > 0) & ~(cavities.d > 0).all(0)).sum()
 
 
-def tilted(cavities: Cavity, s: Float[Tensor, "2 C B"] | float) -> Tilted:
-    """Multiply each factor by its two cavities; s is the variance of f that the sites do not see.
+def tilted(cavities: Cavity, s: Float[Tensor, "2 C B"] | float, alpha: float = 1.0) -> Tilted | PowerTilted:
+    """Multiply each factor, to the power α, by its two cavities; s is the variance of f that the sites do not see.
 
     f_y − f_j has variance b (supplement, "Update of the approximate factors"). If a cavity is improper its variance
     is negative, and the result is meaningless but finite.
     """
+    mean = cavities.mean[0] - cavities.mean[1]
+    if alpha != 1.0:
+        var, b = (
+            x.sum(0).abs().clamp_min(tiny(mean)) for x in (cavities.var, torch.as_tensor(s).expand_as(cavities.var))
+        )
+        return power_tilted(mean, var, b, alpha)
     b = (cavities.var + s).sum(0)
     b = b.abs().clamp_min(tiny(b))
     root = torch.sqrt(b)
-    z = (cavities.mean[0] - cavities.mean[1]) / root
+    z = mean / root
     r = hazard(z)
     return Tilted(z, root, r / root, log_ndtr_curvature(z, r) / b)
 
 
-def new_site(moments: Tilted, cavities: Cavity) -> Site:
+def new_site(moments: Tilted | PowerTilted, cavities: Cavity) -> Site:
     """Return the sites that give q the moments of the tilted distribution: C¹ and C² of the supplement.
 
     The derivative by the mean of class j is minus that by the mean of class y (the supplement prints a plus there).
@@ -121,7 +137,11 @@ def log_cavity_ratio(mean: Tensor, var: Tensor, site: Site, d: Tensor) -> Tensor
 
 
 def log_site_scale(
-    mean: Float[Tensor, "2 C B"], var: Float[Tensor, "2 C B"], sites: Site, cavities: Cavity, moments: Tilted
+    mean: Float[Tensor, "2 C B"],
+    var: Float[Tensor, "2 C B"],
+    sites: Site,
+    cavities: Cavity,
+    moments: Tilted | PowerTilted,
 ) -> Float[Tensor, "C B"]:
     """Return log s̃ of each factor (eq. 9)."""
     return moments.log_z + log_cavity_ratio(mean, var, sites, cavities.d).sum(0)

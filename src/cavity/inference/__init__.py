@@ -8,7 +8,7 @@ from cavity.inference.gfitc import GFITC
 from cavity.inference.sep import SEP
 from cavity.inference.vi import VI, PlainVI
 
-METHODS: dict[str, Callable[[], Method]] = {"ep": EP, "sep": SEP, "gfitc": GFITC, "vi": VI}
+METHODS: dict[str, Callable[..., Method]] = {"ep": EP, "sep": SEP, "gfitc": GFITC, "vi": VI}
 
 __all__ = [
     "EP", "GFITC", "METHODS", "SEP", "VI", "Batch", "Method", "Objective", "PlainVI", "RowSites", "Terms", "Update",

@@ -129,12 +129,16 @@ class Method(ABC):
         learns_q: whether the state is a vector that the optimizer moves together with the hyper-parameters.
         mixes: whether Anderson mixing of sweeps reaches the fixed point sooner.
         epsilon: the fraction of labels that the likelihood takes for random.
+        alpha: the power of power EP; EP and SEP take it.
     """
 
     keeps_rows = False
     learns_q = False
     mixes = True
     epsilon = 0.0
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
 
     def init(self, prior: Prior, own_weight: Float[Tensor, "C"], n_rows: int) -> Any:
         """Return the state before any data; `own_weight` is the total weight of the rows of each class."""

@@ -1,5 +1,7 @@
 """Expectation propagation with a site for every factor (the paper's section "Method Specification and EP").
 
+Power EP removes α times a site, and refines it by its factor to the power α. At α = 1 it is EP.
+
 Training on all rows rebuilds q from the sites of every row. Training on batches keeps their sums T, t in u-space.
 """
 
@@ -43,9 +45,9 @@ class EP(Method):
         """Refine every site of the batch at once (supplement, "Parallel EP updates and damping")."""
         old, q = state.sites(batch), Whitened.from_sites(*natural)
         mean, var, s = both(batch.own, *q.project(f.W), f.s)
-        cavities = cavity(mean, var, old)
-        moments = tilted(cavities, s)
-        new = new_site(moments, cavities)
+        cavities = cavity(mean, var, old.power(self.alpha))
+        moments = tilted(cavities, s, self.alpha)
+        new = new_site(moments, cavities).power(1.0 / self.alpha)
         new = damped(old, new, damping, where=live_weight(cavities, factor_weights(batch)) > 0)
         if batch.is_full:
             return Update(state.with_sites(batch, new))
@@ -64,12 +66,12 @@ class EP(Method):
         self, prior: Prior, f: Conditional, state: RowSites, natural: Natural, batch: Batch, terms: Terms = ALL_TERMS
     ) -> Objective:
         """Return log Z_q (eq. 9) and its gradient (eq. 10; eq. 12 for a batch) with fresh cavities."""
-        sites, q = state.sites(batch), Whitened.from_sites(*natural)
+        sites, q = state.sites(batch).power(self.alpha), Whitened.from_sites(*natural)
         a, h, covW = q.project_with_covariance(f.W)
         mean, var, s = both(batch.own, a, h, f.s)
         cavities = cavity(mean, var, sites)
-        moments = tilted(cavities, s)
-        weight = batch.scale * live_weight(cavities, factor_weights(batch))
+        moments = tilted(cavities, s, self.alpha)
+        weight = batch.scale / self.alpha * live_weight(cavities, factor_weights(batch))
         of_rows = (weight * log_site_scale(mean, var, sites, cavities, moments)).sum()
         log_z = terms.share * q.log_normalizer(natural.r).sum() + of_rows
         if not terms.gradient:
@@ -85,8 +87,9 @@ class EP(Method):
             of_mean = symmetrize(torch.matmul(covW, first[..., None]) * q.m[:, None, :])
             gram += 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + of_mean
         by_mean, by_var = opposed(weight * moments.by_mean), weight * moments.by_var
+        by_s = by_var if self.alpha == 1.0 else weight * moments.by_s
         by_projection = torch.addcmul(2.0 * by_var / d, by_mean, shift)
-        by = RowDerivatives(*(collect(x, batch.own) for x in (by_mean, by_projection, by_var.expand_as(mean))))
+        by = RowDerivatives(*(collect(x, batch.own) for x in (by_mean, by_projection, by_s.expand_as(mean))))
         return Objective(log_z, rows_gradient(q, covW, f.W, by, gram))
 
 

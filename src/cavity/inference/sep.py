@@ -41,11 +41,11 @@ class SEP(Method):
         self, f: Conditional, state: SEPState, natural: Natural, batch: Batch, damping: float | Tensor
     ) -> Update:
         """Compute new sites for all factors of the batch, each under the cavity of its classes, and weight them."""
-        without = Whitened.from_sites(*natural, keep=_kept(state))  # q without one average site
+        without = Whitened.from_sites(*natural, keep=_kept(state, self.alpha))  # q without α average sites
         mean, var, s = both(batch.own, *without.project(f.W), f.s)
         cavities = Cavity(mean, var, d=mean.new_ones(()))
-        moments = tilted(cavities, s)
-        new = new_site(moments, cavities)
+        moments = tilted(cavities, s, self.alpha)
+        new = new_site(moments, cavities).power(1.0 / self.alpha)
         weight = damping * factor_weights(batch)
         damped = (weight * x for x in new)  # the rest of the damping is in `combine`
         sums = sum_of_sites(f.W, *(collect(x, batch.own) for x in damped))
@@ -74,35 +74,37 @@ class SEP(Method):
         self, prior: Prior, f: Conditional, state: SEPState, natural: Natural, batch: Batch, terms: Terms = ALL_TERMS
     ) -> Objective:
         """Return log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
-        keep = torch.stack([torch.ones_like(state.counts), _kept(state)])
+        keep = torch.stack([torch.ones_like(state.counts), _kept(state, self.alpha)])
         pair = Whitened.from_sites(*natural, keep=keep)  # both at once: on a GPU as fast as one
         q, without = map(Whitened, pair.R_inverse, pair.m)
         a, h, covW = without.project_with_covariance(f.W)
         mean, var, s = both(batch.own, a, h, f.s)
-        moments = tilted(Cavity(mean, var, d=mean.new_ones(())), s)
-        weight = batch.scale * factor_weights(batch)
+        moments = tilted(Cavity(mean, var, d=mean.new_ones(())), s, self.alpha)
+        weight = batch.scale / self.alpha * factor_weights(batch)
         g_q, g_cavity = pair.log_normalizer(keep[..., None] * natural.r)
-        of_q = g_q.sum() + (state.counts * (g_cavity - g_q)).sum()
+        counts = state.counts / self.alpha
+        of_q = g_q.sum() + (counts * (g_cavity - g_q)).sum()
         log_z = terms.share * of_q + (weight * moments.log_z).sum()
         if not terms.gradient:
             return Objective(log_z)
         by_mean, by_var = opposed(weight * moments.by_mean), (weight * moments.by_var).expand(2, -1, -1)
         by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
+        by_s = by_var if self.alpha == 1.0 else collect((weight * moments.by_s).expand(2, -1, -1), batch.own)
         gram = prior_mismatch(q, terms.share)
         if terms.exact:
             # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space
             second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
             rows = torch.matmul(covW * second[:, None, :], covW.mT)
             at_cavity, at_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
-            removed = (terms.share * state.counts)[:, None, None] * (at_cavity - at_q)
+            removed = (terms.share * counts)[:, None, None] * (at_cavity - at_q)
             of_mean = symmetrize(torch.matmul(covW, by_mean[..., None]) * without.m[:, None, :])
             gram += 0.5 * (rows + removed) + of_mean
-        return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_var), gram))
+        return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_s), gram))
 
 
-def _kept(state: SEPState) -> Float[Tensor, "C"]:
-    """Return the fraction of the sites that stays in the cavity: 1 − 1/n_k."""
-    return 1.0 - state.counts.clamp_min(1.0).reciprocal()
+def _kept(state: SEPState, alpha: float) -> Float[Tensor, "C"]:
+    """Return the fraction of the sites that stays in the cavity: 1 − α/n_k."""
+    return 1.0 - alpha * state.counts.clamp_min(1.0).reciprocal()
 
 
 def _mixed(old: Tensor, new: Tensor, keep: Float[Tensor, "C"]) -> Tensor:

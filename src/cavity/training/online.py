@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -32,7 +32,7 @@ class OnlineTrainer:
     """A model that is trained on one batch after another.
 
     Each row multiplies its sites into q. Then the hyper-parameters make one step, with the gradient of the batch scaled
-    to all rows so far; `weight_seen` is the weight of the rows in the initial state.
+    to all rows so far; `weight_seen` is the weight of the rows in the initial state, `alpha` the power of power EP.
     """
 
     model: ParametricPrior
@@ -42,8 +42,11 @@ class OnlineTrainer:
     state: SEPState
     weight_seen: float
     log_z: float = 0.0
+    alpha: float = 1.0
 
-    _method: ClassVar[SEP] = SEP()
+    @property
+    def _method(self) -> SEP:
+        return SEP(self.alpha)
 
     def absorb(self, data: ArrayData, batch_size: int) -> tuple[list[Record], Tensor]:
         """Learn from new rows; return records for the history, and which rows were learned from.

@@ -47,6 +47,7 @@ BAD = {
     "optimizer": (["sgd", None], "'adam'"),
     "learning_rate": ([0.0, -0.1, math.nan], "positive number"),
     "damping": ([0.0, 1.5, "half"], "(0, 1]"),
+    "alpha": ([0.0, -0.5, 1.5, math.nan, True, None, "half"], "(0, 1]"),
     "updates": (["both", None], "'outer'"),
     "device": ([0, None], "'cpu'"),
     "memory_limit": ([0, -1.0, "8GB", math.nan, True], "bytes, such as 8e9"),
@@ -68,6 +69,7 @@ GOOD = {
     "memory_limit": [None, 10**9, 8e9, math.inf],
     "tol": [0, 1e-3],
     "damping": [None, 1, 0.1],
+    "alpha": [1, 1e-3, 0.5, np.float64(1.0)],
     "distributed": [True, False, "auto"],
     "verbose": [0, 1, 2, True],
 }  # fmt: skip
@@ -294,3 +296,13 @@ def test_prior_spec():
 )
 def test_inducing_count(given, n_rows, expected):
     assert inducing_count(given, n_rows) == expected
+
+
+def test_alpha_reaches_the_method_and_other_methods_refuse_it():
+    for method in ("auto", "ep", "sep"):
+        assert plan_fit(arguments(method=method, alpha=0.5), 100, 0).inference().alpha == 0.5
+    for method in ("gfitc", "vi"):
+        assert plan_fit(arguments(method=method), 100, 0).inference().alpha == 1.0
+        with pytest.raises(ValueError, match=f"alpha must be 1 with method='{method}', got 0.5"):
+            arguments(method=method, alpha=0.5)
+    assert GPClassifier.paper().alpha == 1.0
