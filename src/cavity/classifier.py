@@ -67,10 +67,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             values. None is RBF, and RBF + Matérn 1/2 where all rows are inducing points. Length-scales are in units of
             scaled inputs.
         noise: initial latent noise variance, a float or (C,).
-        n_inducing: M, or a fraction of the training rows as a float in (0, 1]. "auto" takes all distinct rows, up to
-            1,500, if `method` is "ep" or "auto" and no argument says how to learn: then leave-one-out predictions, which
-            EP gives at no cost, choose the scaling, the kernel's parameters and the sharpness (docs/defaults.md).
-            Otherwise it is 100.
+        n_inducing: M, or a fraction of the training rows as a float in (0, 1]. "auto" takes all of up to 1,500 rows, if
+            `method` is "ep" or "auto" and no argument says how to learn. Then leave-one-out predictions, which come
+            with EP, choose the scaling, the kernel's parameters and the sharpness. Otherwise it is 100.
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
         init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),
             "random" rows, or "paper" (random rows, and kernel and noise as in the paper).
@@ -85,14 +84,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             below their mean.
         scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "auto" (the better one by
             log Z_q on the training rows) or None. "default" is "standard"; in a table with categories, dates or
-            gaps, "quantile" for its skewed columns. Where all rows are inducing points, leave-one-out predictions choose
-            between "default" (or "standard", for "auto") and "quantile". Dates and times are scaled in any case.
+            gaps, "quantile" for its skewed columns. Where all rows are inducing points, "default" and "auto" are the
+            better of that and "quantile" by leave-one-out predictions. Dates and times are scaled in any case.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's
             HistGradientBoostingClassifier.
-        calibrate: whether to set the sharpness of the probabilities on held-out rows. Where all rows are inducing points,
-            each row is predicted from all others. Elsewhere, with all rows at once, this takes
-            three-fold cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
+        calibrate: whether to set the sharpness of the probabilities on held-out rows. Where all rows are inducing
+            points, each row is predicted from all others. Elsewhere, with all rows at once, this takes three-fold
+            cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
             in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides,
             but in a table of categories and numbers of few values, where copies are natural. Where
             the probabilities are still worse than class frequencies on these rows, they are mixed with them; after a

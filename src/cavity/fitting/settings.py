@@ -58,6 +58,7 @@ OF_FULL_GP: Mapping[str, tuple[Any, ...]] = {
     "batch_size": ("auto", None),
     **dict.fromkeys(("learning_rate", "damping"), (None,)),
     "updates": ("inner",),
+    "alpha": (1.0,),
     "dtype": ("float64",),
 }
 TOL, INFERENCE_TOL = 1e-4, 1e-10  # with tol="auto": rise of log Z per row and epoch; change of q in a sweep

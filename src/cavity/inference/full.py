@@ -143,7 +143,7 @@ class FullEP:
 
     def swept(self, q: Latent, damping: float) -> FullEP:
         """Return EP with every site refined once, all at the same time."""
-        cavities = cavity(*self._moments(q), self.sites)
+        cavities = cavity(*self._moments(q.mean, q.var), self.sites)
         new = new_site(tilted(cavities, self.noise), cavities)
         return replace(self, sites=damped(self.sites, new, damping, live_weight(cavities, self._weight) > 0))
 
@@ -162,7 +162,7 @@ class FullEP:
 
     def log_z(self, q: Latent) -> tuple[float, int]:
         """Return log Z_q (eq. 9), and how many factors it leaves out because their cavities are improper."""
-        mean, var = self._moments(q)
+        mean, var = self._moments(q.mean, q.var)
         cavities = cavity(mean, var, self.sites)
         weight = live_weight(cavities, self._weight)
         of_rows = (weight * log_site_scale(mean, var, self.sites, cavities, tilted(cavities, self.noise))).sum()
@@ -194,10 +194,9 @@ class FullEP:
             p = win.p.clamp_min(tiny(win.p))
             by_out = [sharpness * weight * win.by_mean / p, weight * win.by_var / p]
             by_mean, by_var, *by_sites = torch.autograd.grad(out, [mean, var, *sites], by_out)
-            cavities = cavity(*both(own, mean[:, self.labels.input], var[:, self.labels.input]), site)
-            new = new_site(tilted(cavities, self.noise), cavities)
+            cavities = cavity(*self._moments(mean, var), site)
             live = live_weight(cavities, self._weight) > 0
-            new = [torch.where(live, x, 0.0) for x in new]
+            new = [torch.where(live, x, 0.0) for x in new_site(tilted(cavities, self.noise), cavities)]
         by_sites = [torch.where(live, x, 0.0) for x in by_sites]
         root = q.root.to(self.dtype)
         cov = (q.inverse / -root[:, :, None]).div_(root[:, None, :])
@@ -232,10 +231,10 @@ class FullEP:
     def _weight(self) -> Float[Tensor, "C N"]:
         return torch.where(self.labels.own, 0.0, self.labels.weight)
 
-    def _moments(self, q: Latent) -> tuple[Tensor, Tensor]:
+    def _moments(self, mean: Float[Tensor, "C n"], var: Float[Tensor, "C n"]) -> tuple[Tensor, Tensor]:
         """Return mean and variance of f that each factor sees, of the class of its row and of the other class."""
-        mean, var = both(self.labels.own, q.mean[:, self.labels.input], q.var[:, self.labels.input])
-        return mean, var
+        of_mean, of_var = both(self.labels.own, mean[:, self.labels.input], var[:, self.labels.input])
+        return of_mean, of_var
 
     def _leave_out(self, mean: Tensor, var: Tensor, sites: Site, q: Latent) -> tuple[Tensor, Tensor]:
         place = self.labels.input
