@@ -181,7 +181,7 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     """Fit rows in memory."""
     check_two_classes(table.classes)
     rows = merge_equal_rows(table.rows)
-    plan = plan_fit(options.settings, len(rows.X), len(table.classes), options.seed)
+    plan = plan_fit(options.settings, len(rows.X), options.seed, len(table.classes))
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     _warn_left_out(table.schema, options)
@@ -213,7 +213,7 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
     class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
     weight = known.class_counts * class_weight
-    plan = plan_fit(settings, known.n_rows, len(known.classes), seed)
+    plan = plan_fit(settings, known.n_rows, seed, len(known.classes))
     constant = ""
     if not plan.is_full_batch:
         _warn_left_out(known.schema, options)
@@ -690,7 +690,7 @@ class OnlineFit:
         seed = draw_seed(settings.random_state)
         optimizer = "paper" if settings.optimizer == "paper" else "adam"  # one step per batch, whatever `updates` says
         settings = replace(settings, batch_size=ONLINE_BATCH, updates="inner", optimizer=optimizer)
-        plan = plan_fit(settings, ONLINE_BATCH + 1, len(table.classes), seed)
+        plan = plan_fit(settings, ONLINE_BATCH + 1, seed)
         rows, none = table.rows, np.zeros(len(table.classes))
         about: tuple[Any, ...] = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
         fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))

@@ -296,7 +296,7 @@ class Search:
                 scaling, encoding, unit, *self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
             )
             learning.append(candidate)
-            self._advance(candidate, TRIAL_STEPS)
+            self._advance(candidate, TRIAL_STEPS, least=1 if len(learning) == 1 else 0)
             self._note(Event.CANDIDATE, scaling=str(scaling), rows=len(some), nll=-candidate.learned.score)
         best = max(learning, key=lambda candidate: candidate.learned.score)
         self._advance(best, STEPS)
@@ -332,10 +332,10 @@ class Search:
         states = learn(gp, model, start, hyper_prior, steps, rate, self.sharpens)
         return states, next(states)
 
-    def _advance(self, candidate: _Candidate, steps: int) -> None:
-        """Make the steps that the clock allows."""
+    def _advance(self, candidate: _Candidate, steps: int, least: int = 0) -> None:
+        """Make the steps that the clock allows, but the first few in any case."""
         now = candidate.learned
-        for now in () if self.clock.is_over() else islice(candidate.states, steps):
+        for now in islice(candidate.states, least if self.clock.is_over() else steps):
             self.epochs += 1
             self._note(None, objective=now.score * float(self.rows.weight.sum()))
             if self.clock.is_over():

@@ -237,7 +237,7 @@ class FitPlan:
         return Adam(rate, not is_paper, max(weight, 1.0))
 
 
-def plan_fit(settings: Settings, n_rows: int, n_classes: int, seed: int) -> FitPlan:
+def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2) -> FitPlan:
     """Resolve everything that "auto" and None leave open."""
     s, is_paper = settings, settings.optimizer == "paper"
     batch_size = _batch_size(s, n_rows)
@@ -276,8 +276,9 @@ def plan_fit(settings: Settings, n_rows: int, n_classes: int, seed: int) -> FitP
 
 def _is_of_full_gp(s: Settings) -> bool:
     """Whether the settings leave open how the model is learned; a kernel may have a name."""
-    is_open = all(any(getattr(s, name) is v or getattr(s, name) == v for v in of) for name, of in OF_FULL_GP.items())
-    return is_open and not isinstance(s.kernel, Kernel)
+    values = {name: getattr(s, name) for name in OF_FULL_GP}
+    is_open = all(v is None or isinstance(v, str | bool | Real) for v in values.values())  # arrays are given values
+    return is_open and all(v in OF_FULL_GP[name] for name, v in values.items()) and not isinstance(s.kernel, Kernel)
 
 
 def inducing_count(n_inducing: int | float | str, n_rows: int) -> int:

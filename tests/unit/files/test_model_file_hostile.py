@@ -189,8 +189,9 @@ def two_kernels(record, tensors):
 def older(record, number):
     """The record of a model of numbers as an older format has it."""
     record["format"] = number
-    for name in modelfile.OF_FORMAT_3 if number < 3 else ():
-        assert record.pop(name) is None
+    for since, fields in modelfile.SINCE.items():
+        for name, default in fields.items() if number < since else ():
+            assert record.pop(name) is default
 
 
 def random_labels(*values, number=2):
@@ -387,7 +388,11 @@ def test_columns_without_features_are_not_as_many_as_a_file_says(tmp_path):
 
 def test_columns_came_with_the_third_format(tmp_path):
     for number in (1, 2):
-        refused(tmp_path, lambda record, tensors, n=number: record.update(format=n), "adds columns, parts")
+        refused(tmp_path, lambda record, tensors, n=number: record.update(format=n), "adds columns, noise_in_u, parts")
+
+
+def test_noise_outside_of_u_came_with_the_fourth_format(tmp_path):
+    refused(tmp_path, lambda record, tensors: record.update(format=3), "adds noise_in_u")
 
 
 # --- A thousand changes at random ---

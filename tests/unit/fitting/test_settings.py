@@ -149,7 +149,7 @@ def test_what_is_given_is_kept():
 
 @pytest.mark.parametrize(("calibrate", "seconds"), [(False, 12.0), (3, 3.0), (5, 2.0), (True, 12.0 / (1 + FOLDS))])
 def test_time_is_shared_among_the_fit_and_those_that_calibrate_it(calibrate, seconds):
-    assert plan(max_seconds=12.0, calibrate=calibrate).training.max_seconds == pytest.approx(seconds)
+    assert plan(max_seconds=12.0, calibrate=calibrate, n_inducing=100).training.max_seconds == pytest.approx(seconds)
     assert plan(calibrate=calibrate).training.max_seconds is None
 
 
@@ -170,7 +170,7 @@ FIXED = {"learn_kernel": False, "learn_inducing": False}
     ],
 )
 def test_cross_fitting_is_for_all_rows_at_once_or_a_number_of_folds(changes, folds):
-    assert plan(**changes).folds == folds
+    assert plan(n_inducing=100, **changes).folds == folds
     assert plan(FULL_BATCH_ROWS + 1, **changes).folds == (folds if changes.get("calibrate") == 5 else 0)
 
 

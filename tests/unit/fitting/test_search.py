@@ -1,0 +1,217 @@
+"""A small table gets a full Gaussian process, which leave-one-out predictions choose."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris, load_wine
+
+from cavity import GPClassifier
+from cavity.fitting import search
+from cavity.fitting.encoding import fit_encoding
+from cavity.fitting.rows import TrainingRows
+from cavity.fitting.search import KERNELS, LEAST_OF_CLASS, PRIORS, FullGP, Learned, find_start, learn, some_rows
+from cavity.fitting.settings import FULL_GP_ROWS, N_INDUCING
+from cavity.kernels import RBF, Matern12, Matern32, Sum
+from cavity.metrics import nll
+from cavity.training.history import Event
+from cavity.training.parameters import HyperPrior
+from tests.unit.fitting.test_settings import plan
+from tests.workers import run
+
+X, Y = load_wine(return_X_y=True)
+TRAIN, TEST = np.arange(0, len(Y), 2), np.arange(1, len(Y), 2)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
+
+
+def events(model, event):
+    return [record for record in model.history_ if record["event"] == event]
+
+
+# --- When ---
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": "ep"}, {"kernel": "matern32"}, {"scaling": "quantile"}, {"calibrate": False}, {"max_seconds": 1.0}],
+)
+def test_small_tables_have_all_rows_as_inducing_points(changes):
+    found = plan(FULL_GP_ROWS, **changes)
+    assert found.is_full_gp
+    assert (found.n_inducing, found.folds) == (FULL_GP_ROWS, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_inducing": 50},
+        {"inducing_points": np.zeros((3, 2))},
+        {"noise": np.ones(2)},
+        {"kernel": RBF()},
+        {"method": "sep"},
+        {"method": "vi"},
+        {"max_epochs": 10},
+        {"calibrate": 5},
+        {"priors": {"relevance": 0.5}},
+        {"share_kernel": True},
+        {"learn_kernel": False},
+        {"alpha": 0.5},
+        {"optimizer": "adam"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_who_says_how_to_learn_is_followed(changes):
+    found = plan(100, **changes)
+    assert not found.is_full_gp
+    assert found.n_inducing == changes.get("n_inducing", N_INDUCING)
+
+
+def test_large_tables_have_a_hundred_inducing_points():
+    assert not plan(FULL_GP_ROWS + 1).is_full_gp
+    assert plan(FULL_GP_ROWS + 1).n_inducing == N_INDUCING
+
+
+# --- Parts of a search ---
+
+
+def test_every_class_keeps_its_share_and_some_rows():
+    y = np.repeat([0, 1, 2], [900, 95, 5])
+    at = some_rows(y, 200, seed=0)
+    counts = np.bincount(y[at])
+    assert counts.tolist() == [180, LEAST_OF_CLASS, 5]
+    assert np.array_equal(at, np.unique(at))
+    assert np.array_equal(at, some_rows(y, 200, seed=0))
+    assert np.array_equal(some_rows(y, 2000, seed=0), np.arange(1000))
+
+
+def test_learning_predicts_better_than_its_start():
+    rows = TrainingRows(X[TRAIN], Y[TRAIN], np.ones(len(TRAIN)))
+    encoding = fit_encoding(None, "standard", *rows, 3)
+    gp = FullGP.on_rows(rows, encoding, 3, KERNELS, torch.device("cpu"))
+    unit = gp.distance(0)
+    model = gp.model(*find_start(gp, unit))
+    prior = HyperPrior(gp.model(unit, search.VARIANCE), PRIORS)
+    with torch.no_grad():
+        scores = [state.score for state in learn(gp, model, Learned(model.start()), prior, 10, 0.15, True)]
+    assert len(scores) == 11
+    assert scores[-1] > scores[0] + 0.01
+
+
+# --- The result ---
+
+
+def test_it_predicts_new_rows_well(fitted):
+    assert nll(Y[TEST], fitted.predict_proba(X[TEST])) < 0.12
+    assert isinstance(fitted.kernel_, Sum)
+    assert [type(part) for part in fitted.kernel_.parts] == [RBF, Matern12]
+    assert fitted.inducing_points_.shape == (3, len(TRAIN), X.shape[1])
+    assert fitted.sharpness_ > 1.0
+    assert fitted.method_ == "ep"
+
+
+def test_the_history_says_what_was_tried_and_the_best_is_kept(fitted):
+    tried = events(fitted, Event.CANDIDATE)
+    assert [record["scaling"] for record in tried] == ["default", "quantile"]
+    best = min(tried, key=lambda record: record["nll"])["scaling"]
+    assert type(fitted._encoding).__name__ == {"default": "Standard", "quantile": "Quantile"}[best]
+    assert fitted.n_iter_ == sum(record["event"] is None for record in fitted.history_)
+
+
+def test_what_the_user_names_is_not_searched():
+    model = GPClassifier(kernel="matern32", scaling="standard", calibrate=False, random_state=0).fit(X[TRAIN], Y[TRAIN])
+    assert isinstance(model.kernel_, Matern32)
+    assert [record["scaling"] for record in events(model, Event.CANDIDATE)] == ["standard"]
+    assert model.sharpness_ == 1.0
+
+
+def test_the_posterior_is_that_of_ep(fitted):
+    """At the training rows, u is f: mean and variance agree with the leave-one-out ones where sites are weak."""
+    mean, var = fitted.predict_latent(X[TRAIN])
+    assert np.isfinite(mean).all()
+    q = fitted.posterior_
+    assert not q.prior.noise_in_u
+    features = fitted._encoding.transform(X[TRAIN])
+    order = [int(np.flatnonzero((q.prior.Z[0].numpy() == row).all(1))[0]) for row in features]
+    np.testing.assert_allclose(mean, q.mean[:, order].T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(var, np.diagonal(q.cov, axis1=1, axis2=2)[:, order].T + search.NOISE, rtol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bits(fitted):
+    again = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
+    assert np.array_equal(again.predict_proba(X[TEST]), fitted.predict_proba(X[TEST]))
+
+
+def test_copies_are_weights():
+    twice = np.concatenate([TRAIN, TRAIN[:20]])
+    weight = np.ones(len(TRAIN))
+    weight[:20] = 2.0
+    a = GPClassifier(random_state=0).fit(X[twice], Y[twice])
+    b = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN], sample_weight=weight)
+    assert np.array_equal(a.predict_proba(X[TEST]), b.predict_proba(X[TEST]))
+
+
+def test_more_rows_than_the_search_uses(monkeypatch):
+    """The search sees some of the rows; q(f) and the sharpness see all."""
+    monkeypatch.setattr(search, "LEARN_ROWS", 40)
+    monkeypatch.setattr(search, "START_ROWS", 30)
+    model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
+    assert model.inducing_points_.shape[1] == len(TRAIN)
+    assert {record["rows"] for record in events(model, Event.CANDIDATE)} < set(range(40, 61))
+    assert nll(Y[TEST], model.predict_proba(X[TEST])) < 0.15
+
+
+def test_without_time_a_model_is_left_that_beats_class_frequencies():
+    model = GPClassifier(max_seconds=1e-9, random_state=0).fit(X[TRAIN], Y[TRAIN])
+    assert model.n_iter_ == 1
+    assert events(model, Event.TIME_LIMIT)
+    shares = np.bincount(Y[TRAIN]) / len(TRAIN)
+    assert nll(Y[TEST], model.predict_proba(X[TEST])) < -float((shares * np.log(shares)).sum())
+
+
+def test_a_stopped_search_returns_a_model():
+    stop = threading.Event()
+    stop.set()
+    model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN], stop=stop)
+    assert events(model, Event.STOPPED)
+    assert model.predict_proba(X[TEST]).sum(1) == pytest.approx(1.0)
+
+
+def test_partial_fit_continues_from_it(fitted):
+    from copy import deepcopy
+
+    model = deepcopy(fitted)
+    before = nll(Y[TEST], model.predict_proba(X[TEST]))
+    model.partial_fit(X[TEST], Y[TEST])
+    assert nll(Y[TEST], model.predict_proba(X[TEST])) < before + 0.05
+
+
+def test_uncertainty_is_epistemic_where_no_row_is_near(fitted):
+    near, far = fitted.uncertainty(X[TEST]), fitted.uncertainty(X[TEST] + 20.0 * X.std(0))
+    assert far.epistemic.mean() > 2.0 * near.epistemic.mean()
+
+
+@pytest.mark.parametrize("n_rows", [4, 7])
+def test_very_few_rows(n_rows):
+    Xs, ys = load_iris(return_X_y=True)
+    at = np.linspace(0, 149, n_rows).round().astype(int)
+    model = GPClassifier(random_state=0).fit(Xs[at], ys[at])
+    p = model.predict_proba(Xs)
+    assert np.isfinite(p).all()
+    assert math.isfinite(model.log_marginal_likelihood_)
+
+
+def shared():
+    return GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN]).predict_proba(X[TEST])
+
+
+def test_two_processes_find_what_one_finds(tmp_path, fitted):
+    for found in run(shared, 2, tmp_path):
+        np.testing.assert_allclose(found, fitted.predict_proba(X[TEST]), atol=1e-6)
