@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
 from cavity.fitting import search
@@ -17,7 +18,6 @@ from cavity.fitting.rows import TrainingRows
 from cavity.fitting.search import KERNELS, LEAST_OF_CLASS, PRIORS, FullGP, Learned, find_start, learn, some_rows
 from cavity.fitting.settings import FULL_GP_ROWS, N_INDUCING
 from cavity.kernels import RBF, Matern12, Matern32, Sum
-from cavity.metrics import nll
 from cavity.training.history import Event
 from cavity.training.parameters import HyperPrior
 from tests.unit.fitting.test_settings import plan
@@ -109,7 +109,7 @@ def test_learning_predicts_better_than_its_start():
 
 
 def test_it_predicts_new_rows_well(fitted):
-    assert nll(Y[TEST], fitted.predict_proba(X[TEST])) < 0.12
+    assert log_loss(Y[TEST], fitted.predict_proba(X[TEST])) < 0.12
     assert isinstance(fitted.kernel_, Sum)
     assert [type(part) for part in fitted.kernel_.parts] == [RBF, Matern12]
     assert fitted.inducing_points_.shape == (3, len(TRAIN), X.shape[1])
@@ -134,7 +134,7 @@ def test_what_the_user_names_is_not_searched():
 
 def test_the_posterior_is_that_of_ep(fitted):
     """At the training rows, u is f: mean and variance agree with the leave-one-out ones where sites are weak."""
-    mean, var = fitted.predict_latent(X[TRAIN])
+    mean, var = fitted.latent(X[TRAIN])
     assert np.isfinite(mean).all()
     q = fitted.posterior_
     assert not q.prior.noise_in_u
@@ -165,7 +165,7 @@ def test_more_rows_than_the_search_uses(monkeypatch):
     model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
     assert model.inducing_points_.shape[1] == len(TRAIN)
     assert {record["rows"] for record in events(model, Event.CANDIDATE)} < set(range(40, 61))
-    assert nll(Y[TEST], model.predict_proba(X[TEST])) < 0.15
+    assert log_loss(Y[TEST], model.predict_proba(X[TEST])) < 0.15
 
 
 def test_without_time_a_model_is_left_that_beats_class_frequencies():
@@ -173,7 +173,7 @@ def test_without_time_a_model_is_left_that_beats_class_frequencies():
     assert model.n_iter_ == 1
     assert events(model, Event.TIME_LIMIT)
     shares = np.bincount(Y[TRAIN]) / len(TRAIN)
-    assert nll(Y[TEST], model.predict_proba(X[TEST])) < -float((shares * np.log(shares)).sum())
+    assert log_loss(Y[TEST], model.predict_proba(X[TEST])) < -float((shares * np.log(shares)).sum())
 
 
 def test_a_stopped_search_returns_a_model():
@@ -188,9 +188,9 @@ def test_partial_fit_continues_from_it(fitted):
     from copy import deepcopy
 
     model = deepcopy(fitted)
-    before = nll(Y[TEST], model.predict_proba(X[TEST]))
+    before = log_loss(Y[TEST], model.predict_proba(X[TEST]))
     model.partial_fit(X[TEST], Y[TEST])
-    assert nll(Y[TEST], model.predict_proba(X[TEST])) < before + 0.05
+    assert log_loss(Y[TEST], model.predict_proba(X[TEST])) < before + 0.05
 
 
 def test_uncertainty_is_epistemic_where_no_row_is_near(fitted):
