@@ -49,6 +49,7 @@ SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-s
 FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the factorizations of the search
+EVIDENCE = 0.0  # weight of log Z in the objective; the rest is that of the leave-one-out density
 CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
 VARIANCE = 30.0  # median of its prior
 LOG_SHARPNESS_SD = 0.5
@@ -241,9 +242,10 @@ def learn(
         yield Learned(theta, math.exp(log_sharpness), found.log_density / total, ep)
         if step == steps:
             return
+        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), EVIDENCE) if EVIDENCE else found.by_K
         ep, adjoint = ep.swept(q, DAMPING), found.adjoint
         bound = model.prior(theta).bound
-        blocks, by_K = bound.blocks(no_rows), found.by_K
+        blocks = bound.blocks(no_rows)
         by = bound.pull_back(blocks, by_K, by_K.new_zeros(*by_K.shape[:2], 0), by_K.new_zeros(len(by_K), 0))
         gradient = hyper_prior.add_gradient(theta, model.join({KERNEL + n: v for n, v in by.by_params.items()}))
         by_sharpness = found.by_log_sharpness - log_sharpness / LOG_SHARPNESS_SD**2 if sharpens else 0.0

@@ -171,7 +171,7 @@ class FullEP:
 
     def log_z_by_K(self, q: Latent) -> Float[Tensor, "C n n"]:
         """Return the gradient of log Z_q by K: ½ (K⁻¹m mᵀK⁻¹ − (K + S⁻¹)⁻¹), where EP has converged (eq. 10)."""
-        return 0.5 * (_outer(q.pull) - _outer(q.root) * q.inverse)
+        return 0.5 * (_outer(q.pull) - _outer(q.root) * q.inverse.to(q.root.dtype))
 
     def left_out(self, q: Latent) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
         """Return mean and variance of f, noise included, at every row from the others; of copies, one is left out."""
