@@ -14,7 +14,7 @@ import torch
 from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.fitting import search
-from experiments.common import DIGITS, Mean, grouped, markdown, mean_of, scored_fit
+from experiments.common import DIGITS, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.tables.run import table_split
 
@@ -80,7 +80,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     rows = [
         [
             name,
-            "" if name == DEFAULT else _percent(ratios[name]),
+            "" if name == DEFAULT else percent_of_log(ratios[name]),
             str(sum(by[*at, name]["nll"] < by[*at, DEFAULT]["nll"] for at in done)) if name != DEFAULT else "",
             f"{mean_of(abs(math.log(by[*at, name]['sharpness'])) for at in done).mean:.2f}",
             f"{sum(by[*at, name]['seconds'] for at in done):.0f}",
@@ -104,8 +104,6 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         f"no other choice is better than the default by more than {config['margin']:.0%} (geometric mean of the NLL)"
     )
     holds = ratios[best].mean > -config["margin"]
-    return Summary("\n\n".join(text), [Verdict(claim, holds, f"{best}: {_percent(ratios[best])}", is_ours=True)], {})
-
-
-def _percent(ratio: Mean) -> str:
-    return f"{100 * math.expm1(ratio.mean):+.1f} ± {100 * math.exp(ratio.mean) * ratio.se:.1f} %"
+    return Summary(
+        "\n\n".join(text), [Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)], {}
+    )
