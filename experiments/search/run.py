@@ -55,7 +55,7 @@ def _changed(changes: dict[str, Any]) -> Iterator[None]:
     """Change the constants of the search for a while."""
     values = {name: value for name, value in changes.items() if name in CONSTANTS}
     values |= {"DTYPE": getattr(torch, changes["DTYPE"])} if "DTYPE" in changes else {}
-    values |= {"PRIORS": search.PRIORS | {"relevance": changes["relevance"]}} if "relevance" in changes else {}
+    values |= {"PRIORS": {**search.PRIORS, "relevance": changes["relevance"]}} if "relevance" in changes else {}
     if not values:
         yield
         return
