@@ -49,10 +49,13 @@ SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-s
 FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the factorizations of the search
-EVIDENCE = 0.0  # weight of log Z in the objective; the rest is that of the leave-one-out density
+EVIDENCE_ROWS, MOST_EVIDENCE = (
+    60.0,
+    0.7,
+)  # the weight of log Z in the objective is their ratio to all rows, at most this
 CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
 VARIANCE = 30.0  # median of its prior
-LOG_SHARPNESS_SD = 0.5
+LOG_SHARPNESS_SD = 0.3
 TRIAL_STEPS = 10  # before only the best candidate is kept
 FINAL_STEPS, FINAL_RATE, FINAL_WORK = 6, 0.1, 2.4e10  # on all rows; at most so many classes times inputs³
 FINAL_SWEEPS, FINAL_TOL = 200, 1e-3
@@ -242,7 +245,7 @@ def learn(
         yield Learned(theta, math.exp(log_sharpness), found.log_density / total, ep)
         if step == steps:
             return
-        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), EVIDENCE) if EVIDENCE else found.by_K
+        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), min(EVIDENCE_ROWS / total, MOST_EVIDENCE))
         ep, adjoint = ep.swept(q, DAMPING), found.adjoint
         bound = model.prior(theta).bound
         blocks = bound.blocks(no_rows)
