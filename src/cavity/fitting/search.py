@@ -58,6 +58,7 @@ VARIANCE = 30.0  # median of its prior
 LOG_SHARPNESS_SD = 0.3
 TRIAL_STEPS = 10  # before only the best candidate is kept
 FINAL_STEPS, FINAL_RATE, FINAL_WORK = 6, 0.1, 2.4e10  # on all rows; at most so many classes times inputs³
+COARSE_SWEEPS, COARSE_TOL = 30, 1e-2  # in single precision
 FINAL_SWEEPS, FINAL_TOL = 200, 1e-3
 PRIORS: PriorSpec = {
     "lengthscale": (None, 2.0, math.inf),
@@ -355,7 +356,7 @@ class Search:
         """Return q(f) at fixed hyper-parameters."""
         K, theta = covariance(model, learned.theta), learned.theta
         ep = FullEP.start(gp.labels, NOISE, DTYPE) if learned.ep is None else learned.ep
-        ep = ep.converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL).ep
+        ep = ep.converged(K, COARSE_SWEEPS, DAMPING, COARSE_TOL).ep
         ep, sweeps, change = replace(ep, dtype=torch.float64).converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL)
         if change >= FINAL_TOL:
             self._note(Event.NOT_CONVERGED, method="EP", sweeps=sweeps, change=change, tol=FINAL_TOL)

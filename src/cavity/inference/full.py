@@ -32,6 +32,7 @@ from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import add_to_diagonal_, cholesky
 from cavity.numerics.quadrature import win_probability
 
+PATIENCE, SETTLING = 8, 0.9  # sweeps without a change below this part of the least one, after which damping is halved
 ADJOINT_STEPS, ADJOINT_TOL, ADJOINT_DAMPING = 14, 0.03, 0.5  # of the implicit part of the gradient
 
 
@@ -92,7 +93,7 @@ class Prediction(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """EP after a number of sweeps, the last of which has changed the sites by `change`."""
+    """EP after a number of sweeps; without damping, the last would have changed the sites by `change`."""
 
     ep: FullEP
     sweeps: int
@@ -153,11 +154,14 @@ class FullEP:
         return float((here - there).abs().max() / here.abs().max().clamp_min(tiny(here)))
 
     def converged(self, K: Float[Tensor, "_ n n"], sweeps: int, damping: float, tol: float) -> Converged:
-        """Sweep until the sites change by less than `tol`."""
-        now, change, i = self, math.inf, 0
+        """Sweep until the sites change by less than `tol`; sweeps that do not settle get smaller updates."""
+        now, change, least, waited, i = self, math.inf, math.inf, 0, 0
         while i < sweeps and change >= tol:
             before, now, i = now, now.swept(now.latent(K), damping), i + 1
-            change = now.change_from(before)
+            change = now.change_from(before) / damping
+            least, waited = (change, 0) if change < SETTLING * least else (least, waited + 1)
+            if waited == PATIENCE:
+                damping, least, waited = 0.5 * damping, math.inf, 0
         return Converged(now, i, change)
 
     def log_z(self, q: Latent) -> tuple[float, int]:
