@@ -20,7 +20,7 @@ from experiments.tables.run import table_split
 
 DEFAULT = "default"
 ARGUMENTS = ("kernel", "n_inducing", "scaling")  # of the classifier
-CONSTANTS = ("EVIDENCE", "LEARN_ROWS", "START_ROWS", "FINAL_STEPS")  # of cavity.fitting.search
+CONSTANTS = ("EVIDENCE_ROWS", "MOST_EVIDENCE", "LEARN_ROWS", "START_ROWS", "FINAL_STEPS")  # of cavity.fitting.search
 SECONDS = {"soybean": 5.0, "page_blocks": 4.0, "car": 3.0, "splice": 3.0}  # relative to the others
 
 

@@ -18,7 +18,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--out", default="demo", show_default=True, type=FOLDER, help="Folder for the report and the model.")
 @click.option("--files", type=FOLDER, help="Only write the rows to this folder: digits-train.csv, digits-test.csv.")
 def demo(seed: int, out: Path, files: Path | None) -> None:
-    """Classify handwritten digits with SEP and EP, compare with two baselines, and write a report.
+    """Classify handwritten digits, compare with two baselines, and write a report.
 
     Example: cavity demo --seed 1, or cavity demo --files . for rows to try the other commands on
     """
@@ -50,10 +50,9 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
     from cavity.report.text import images, table
 
     click.echo(f"digits: {len(X_train)} images to learn from, {len(X_test)} to test on, 10 classes\n")
-    sep, ep = (GPClassifier(method, random_state=seed, verbose=1) for method in ("sep", "ep"))
+    clf = GPClassifier(random_state=seed, verbose=1)
     models = {
-        "cavity SEP": sep,
-        "cavity EP": ep,
+        "cavity": clf,
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
         "random forest": RandomForestClassifier(random_state=seed),
     }
@@ -70,15 +69,15 @@ def demo(seed: int, out: Path, files: Path | None) -> None:
     click.echo("\nNLL, Brier score and calibration error measure the probabilities; lower is better.")
 
     click.echo("\nThe test images that cavity is most uncertain about:\n")
-    shown, captions = np.argsort(sep.uncertainty(X_test).total)[::-1][:SHOWN], []
-    for label, p in zip(y_test[shown], sep.predict_proba(X_test[shown]), strict=True):
+    shown, captions = np.argsort(clf.uncertainty(X_test).total)[::-1][:SHOWN], []
+    for label, p in zip(y_test[shown], clf.predict_proba(X_test[shown]), strict=True):
         likely = [f"{k}: {p[k]:.2f}" for k in np.argsort(p)[::-1][:2]]
         captions.append(["", *likely, f"(true label: {label})"])
     click.echo(images(X_test[shown].reshape(-1, SIDE, SIDE), captions))
 
     out.mkdir(parents=True, exist_ok=True)
-    ep.save(out / "digits.cavity")
+    clf.save(out / "digits.cavity")
     training, title = (X_train, y_train), "Handwritten digits"
-    Report(examine(ep, X_test, y_test, train=training, title=title, is_command_line=True)).save(out / "report.html")
-    click.echo(f"\nOpen {out / 'report.html'}, a report on cavity EP, in a browser.")
+    Report(examine(clf, X_test, y_test, train=training, title=title, is_command_line=True)).save(out / "report.html")
+    click.echo(f"\nOpen {out / 'report.html'}, a report on the model, in a browser.")
     click.echo(f"Load the model with cavity.load({str(out / 'digits.cavity')!r}).")
