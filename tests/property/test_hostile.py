@@ -6,7 +6,7 @@ errors in the whole test run, so none may come either.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,18 @@ def check(problem: Problem) -> None:
         check_uncertainty(classifier, problem.X_new[: problem.n_uncertain])
 
 
+def check_search(problem: Problem) -> None:
+    """The same where nothing says how to learn: a full Gaussian process."""
+    kept = {name: problem.settings[name] for name in ("scaling", "random_state")}
+    is_calibrated, kernel = problem.settings["calibrate"] is not False, problem.settings["kernel"]
+    settings = kept | {
+        "method": "ep",
+        "calibrate": is_calibrated,
+        "kernel": kernel if isinstance(kernel, str) else None,
+    }
+    check(replace(problem, settings=settings))
+
+
 def check_stream(problem: Problem) -> None:
     """The same for rows that come in two pieces."""
     classifier = GPClassifier(**problem.settings | {"method": "sep"})
@@ -261,6 +273,19 @@ def test_probabilities_or_a_named_error(problem: Problem) -> None:
 @given(problems())
 def test_probabilities_or_a_named_error_from_pieces(problem: Problem) -> None:
     check_stream(problem)
+
+
+@hostile(15)
+@given(problems())
+def test_probabilities_or_a_named_error_of_a_search(problem: Problem) -> None:
+    check_search(problem)
+
+
+@pytest.mark.slow
+@hostile(1000)
+@given(problems())
+def test_probabilities_or_a_named_error_of_a_search_1000_times(problem: Problem) -> None:
+    check_search(problem)
 
 
 @pytest.mark.slow

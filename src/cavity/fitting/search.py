@@ -247,14 +247,16 @@ def learn(
         if step == steps:
             return
         by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), min(EVIDENCE_ROWS / total, MOST_EVIDENCE))
-        ep, adjoint = ep.swept(q, DAMPING), found.adjoint
+        ep, adjoint = ep.swept(q, DAMPING), found.adjoint or None
         bound = model.prior(theta).bound
         blocks = bound.blocks(no_rows)
         by = bound.pull_back(blocks, by_K, by_K.new_zeros(*by_K.shape[:2], 0), by_K.new_zeros(len(by_K), 0))
         gradient = hyper_prior.add_gradient(theta, model.join({KERNEL + n: v for n, v in by.by_params.items()}))
         by_sharpness = found.by_log_sharpness - log_sharpness / LOG_SHARPNESS_SD**2 if sharpens else 0.0
         gradient = torch.cat([gradient, gradient.new_tensor([by_sharpness])])  # Adam moves the sharpness too
-        norms.append(float(gradient.norm()))
+        if not math.isfinite(norm := float(gradient.norm())):
+            continue  # EP is far from its fixed point: another sweep first
+        norms.append(norm)
         gradient = gradient * min(1.0, 2.0 * median(norms[-CLIP_STEPS:]) / max(norms[-1], 1e-30))
         moved = adam.step(torch.cat([theta, theta.new_tensor([log_sharpness])]), gradient, step / steps)
         theta, log_sharpness = moved[:-1], float(moved[-1])

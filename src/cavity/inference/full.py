@@ -216,12 +216,14 @@ class FullEP:
             by_tau = -by_nu * q.mean - _times(squares, on_var)
             totals = (self._to_sites(x, live) for x in (by_tau, by_nu))
             target = [a + b + c for a, b, c in zip(by_sites, totals, through, strict=True)]
-            before = adjoint or through
+            before = through if adjoint is None else adjoint
             sizes = [float((a - b).norm() / a.norm().clamp_min(tiny(a))) for a, b in zip(target, before, strict=True)]
             pairs = zip(before, target, strict=True)
             adjoint = target if adjoint is None else [torch.lerp(a, b, ADJOINT_DAMPING) for a, b in pairs]
             if max(sizes) < ADJOINT_TOL:
                 break
+        if not max(sizes) < 1.0:  # it diverges, as EP itself does here; what remains is the gradient at fixed sites
+            on_mean, on_var, adjoint = by_mean, by_var, None
         to_pull = q.root * _times(q.inverse, on_mean / q.root)
         half = torch.mul(q.inverse, root[:, None, :], out=cov)
         by_K = half.mT @ torch.mul(half, (on_var / q.tau).to(self.dtype)[:, :, None], out=squares)
