@@ -304,7 +304,7 @@ class Search:
                 scaling, encoding, unit, *self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
             )
             learning.append(candidate)
-            self._advance(candidate, TRIAL_STEPS, least=1 if len(learning) == 1 else 0)
+            self._advance(candidate, TRIAL_STEPS, is_trial=True)
             self._note(Event.CANDIDATE, scaling=str(scaling), rows=len(some), nll=-candidate.learned.score)
         best = max(learning, key=lambda candidate: candidate.learned.score)
         self._advance(best, STEPS)
@@ -340,12 +340,13 @@ class Search:
         states = learn(gp, model, start, hyper_prior, steps, rate, self.sharpens)
         return states, next(states)
 
-    def _advance(self, candidate: _Candidate, steps: int, least: int = 0) -> None:
-        """Make the steps that the clock allows, but the first few in any case."""
+    def _advance(self, candidate: _Candidate, steps: int, is_trial: bool = False) -> None:
+        """Make the steps that the clock allows, but the very first one in any case."""
         now = candidate.learned
+        least = 0 if self.epochs else 1
         for now in islice(candidate.states, least if self.clock.is_over() else steps):
             self.epochs += 1
-            self._note(None, objective=now.score * float(self.rows.weight.sum()))
+            self._note(None, None if is_trial else now.score * float(self.rows.weight.sum()))
             if self.clock.is_over():
                 break
         broadcast = self.workers.broadcast

@@ -198,6 +198,18 @@ def test_uncertainty_is_epistemic_where_no_row_is_near(fitted):
     assert far.epistemic.mean() > 2.0 * near.epistemic.mean()
 
 
+def test_the_report_gives_no_advice_on_what_was_chosen(fitted):
+    page = fitted.report(X[TEST], Y[TEST], train=(X[TRAIN], Y[TRAIN]))._repr_html_()
+    assert "more than needed" not in page
+    assert "had not converged" not in page
+
+
+def test_extreme_weights_give_finite_probabilities():
+    """EP and the adjoint of its sites diverge at first."""
+    model = GPClassifier(random_state=0).fit([[0.126], [-0.132]], [0, 1], sample_weight=[1.0, 1e4])
+    assert np.isfinite(model.predict_proba([[0.0], [1.0]])).all()
+
+
 @pytest.mark.parametrize("n_rows", [4, 7])
 def test_very_few_rows(n_rows):
     Xs, ys = load_iris(return_X_y=True)
