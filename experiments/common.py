@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -88,6 +89,11 @@ class Mean(NamedTuple):
         '+0.250 ± 0.100'
         """
         return f"{self.mean:+.3f} ± {self.se:.3f}"
+
+
+def percent_of_log(ratio: Mean) -> str:
+    """Return the mean log of a ratio as a change in percent, with its standard error."""
+    return f"{100 * math.expm1(ratio.mean):+.1f} ± {100 * math.exp(ratio.mean) * ratio.se:.1f} %"
 
 
 def mean_of(values: Iterable[float]) -> Mean:

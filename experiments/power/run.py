@@ -14,7 +14,7 @@ from benchmarks.figures import STYLES, legend, new_figure, plain
 from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.metrics import scores
-from experiments.common import DIGITS, Mean, grouped, markdown, mean_of, scored_fit
+from experiments.common import DIGITS, Mean, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.defaults.run import fold
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.tables.run import table_split
@@ -81,7 +81,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         if not done:
             continue
         ratios = {alpha: _ratio(means, done, alpha, score) for alpha in below}
-        shown = ", ".join(f"α = {alpha:g}: {_percent(ratio)}" for alpha, ratio in ratios.items())
+        shown = ", ".join(f"α = {alpha:g}: {percent_of_log(ratio)}" for alpha, ratio in ratios.items())
         text.append(f"Geometric mean over data sets, against that of α = 1: {shown}.")
         best = min(ratios.values(), key=lambda ratio: ratio.mean)
         claim = f"a power below 1 lowers the geometric mean of the NLL by more than two standard errors, {what}"
@@ -101,10 +101,6 @@ def _table(means: Means, names: list[str], alphas: list[float], score: str, form
 def _ratio(means: Means, names: list[str], alpha: float, score: str) -> Mean:
     """Return the log of the ratio of geometric means to that of α = 1, and its standard error over data sets."""
     return mean_of(math.log(means[name, alpha][score] / means[name, 1.0][score]) for name in names)
-
-
-def _percent(ratio: Mean) -> str:
-    return f"{100 * math.expm1(ratio.mean):+.1f} ± {100 * math.exp(ratio.mean) * ratio.se:.1f} %"
 
 
 def _draw(means: Means, names: list[str], alphas: list[float]) -> Any:

@@ -119,16 +119,16 @@ def predict_held_out(
     return HeldOut(mean, var, y, weight, float(posterior.epsilon), frequencies)
 
 
-def calibrate(parts: Sequence[HeldOut], z: float = 0.0) -> Calibration:
+def calibrate(parts: Sequence[HeldOut], z: float = 0.0, log_sd: float = LOG_SD) -> Calibration:
     """Return the best sharpness, and a shrinkage where class frequencies explain the held-out labels better.
 
     The loss of the probabilities beyond that of class frequencies is known up to a standard error. The shrinkage is 0
     if the loss plus `z` standard errors is not positive, and otherwise minimizes this bound, which is 0 at a shrinkage
-    of 1. So with `z` > 0 the model has to prove that it is better.
+    of 1. So with `z` > 0 the model has to prove that it is better. `log_sd` is that of the prior on the log sharpness.
     """
     from scipy.optimize import minimize_scalar
 
-    sharpness = best_sharpness(parts)
+    sharpness = best_sharpness(parts, log_sd)
 
     def bound(shrinkage: float) -> float:
         excess = torch.cat([_losses(part, sharpness, shrinkage) - _losses_of_frequencies(part) for part in parts])
@@ -143,13 +143,13 @@ def calibrate(parts: Sequence[HeldOut], z: float = 0.0) -> Calibration:
     return Calibration(sharpness, min(found, LARGEST_SHRINKAGE, key=bound))
 
 
-def best_sharpness(parts: Sequence[HeldOut]) -> float:
+def best_sharpness(parts: Sequence[HeldOut], log_sd: float = LOG_SD) -> float:
     """Return the sharpness that maximizes the likelihood of the held-out labels; 1 without such rows."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_sharpness: float) -> float:
         nll = sum(float(_losses(part, math.exp(log_sharpness)).sum()) for part in parts)
-        return nll + 0.5 * (log_sharpness / LOG_SD) ** 2
+        return nll + 0.5 * (log_sharpness / log_sd) ** 2
 
     found = minimize_scalar(loss, bounds=(-LOG_BOUND, LOG_BOUND), method="bounded", options={"xatol": 1e-3})
     return math.exp(float(found.x)) if found.fun < loss(0.0) else 1.0

@@ -27,7 +27,7 @@ from cavity.data.source import Source, coded, schema_of
 from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
-from cavity.fitting.calibration import Calibration, HeldOut, calibrate, predict_held_out, split_rows
+from cavity.fitting.calibration import LOG_SD, Calibration, HeldOut, calibrate, predict_held_out, split_rows
 from cavity.fitting.encoding import (
     Encoding,
     TableEncoding,
@@ -45,7 +45,7 @@ from cavity.fitting.rows import (
     merge_equal_rows,
     weights_by_class,
 )
-from cavity.fitting.search import KERNELS, MAX_EPOCHS, NOISE, Search, left_out_rows
+from cavity.fitting.search import KERNELS, LOG_SHARPNESS_SD, MAX_EPOCHS, NOISE, Search, left_out_rows
 from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.residual import SAMPLE_ROWS, Residual, full_residual, measure_residual
@@ -406,7 +406,8 @@ class Fit:
             history.note(Event.JITTER_ADDED, **jitter.take())
         posterior = replace(posterior, residual=full_residual(found.latent.var + NOISE, found.latent.prior_var))
         trained = Trained(found.theta, state, posterior, log_z, history, found.epochs)
-        calibration = self._calibrate(trained, [left_out_rows(found.ep, found.latent)] if sharpens else [])
+        parts = [left_out_rows(found.ep, found.latent)] if sharpens else []
+        calibration = self._calibrate(trained, parts, LOG_SHARPNESS_SD)
         return TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy()), calibration
 
     def _candidates(self, rows: TrainingRows) -> Iterator[tuple[str | None, Encoding]]:
@@ -586,9 +587,9 @@ class Fit:
             has_copies = all(len(np.unique(rows.X[:, j])) <= FEW_VALUES for j in others)
         return split_rows(rows, count, self.plan.training.seed, has_copies)
 
-    def _calibrate(self, trained: Trained, parts: list[HeldOut]) -> Calibration:
+    def _calibrate(self, trained: Trained, parts: list[HeldOut], log_sd: float = LOG_SD) -> Calibration:
         """Calibrate by held-out rows, the same on all workers."""
-        found = self.options.workers.broadcast(calibrate(parts, CAUTION if _is_cut(trained) else 0.0))
+        found = self.options.workers.broadcast(calibrate(parts, CAUTION if _is_cut(trained) else 0.0, log_sd))
         if found.shrinkage:
             trained.history.note(Event.SHRUNK, weight=found.shrinkage)
         return found

@@ -49,11 +49,16 @@ SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-s
 FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the factorizations of the search
+EVIDENCE_ROWS, MOST_EVIDENCE = (
+    60.0,
+    0.7,
+)  # the weight of log Z in the objective is their ratio to all rows, at most this
 CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
 VARIANCE = 30.0  # median of its prior
-LOG_SHARPNESS_SD = 0.5
+LOG_SHARPNESS_SD = 0.3
 TRIAL_STEPS = 10  # before only the best candidate is kept
 FINAL_STEPS, FINAL_RATE, FINAL_WORK = 6, 0.1, 2.4e10  # on all rows; at most so many classes times inputs³
+COARSE_SWEEPS, COARSE_TOL = 30, 1e-2  # in single precision
 FINAL_SWEEPS, FINAL_TOL = 200, 1e-3
 PRIORS: PriorSpec = {
     "lengthscale": (None, 2.0, math.inf),
@@ -241,9 +246,10 @@ def learn(
         yield Learned(theta, math.exp(log_sharpness), found.log_density / total, ep)
         if step == steps:
             return
+        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), min(EVIDENCE_ROWS / total, MOST_EVIDENCE))
         ep, adjoint = ep.swept(q, DAMPING), found.adjoint
         bound = model.prior(theta).bound
-        blocks, by_K = bound.blocks(no_rows), found.by_K
+        blocks = bound.blocks(no_rows)
         by = bound.pull_back(blocks, by_K, by_K.new_zeros(*by_K.shape[:2], 0), by_K.new_zeros(len(by_K), 0))
         gradient = hyper_prior.add_gradient(theta, model.join({KERNEL + n: v for n, v in by.by_params.items()}))
         by_sharpness = found.by_log_sharpness - log_sharpness / LOG_SHARPNESS_SD**2 if sharpens else 0.0
@@ -350,7 +356,7 @@ class Search:
         """Return q(f) at fixed hyper-parameters."""
         K, theta = covariance(model, learned.theta), learned.theta
         ep = FullEP.start(gp.labels, NOISE, DTYPE) if learned.ep is None else learned.ep
-        ep = ep.converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL).ep
+        ep = ep.converged(K, COARSE_SWEEPS, DAMPING, COARSE_TOL).ep
         ep, sweeps, change = replace(ep, dtype=torch.float64).converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL)
         if change >= FINAL_TOL:
             self._note(Event.NOT_CONVERGED, method="EP", sweeps=sweeps, change=change, tol=FINAL_TOL)

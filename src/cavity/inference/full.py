@@ -32,6 +32,7 @@ from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import add_to_diagonal_, cholesky
 from cavity.numerics.quadrature import win_probability
 
+PATIENCE, SETTLING = 8, 0.9  # sweeps without a change below this part of the least one, after which damping is halved
 ADJOINT_STEPS, ADJOINT_TOL, ADJOINT_DAMPING = 14, 0.03, 0.5  # of the implicit part of the gradient
 
 
@@ -92,7 +93,7 @@ class Prediction(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """EP after a number of sweeps, the last of which has changed the sites by `change`."""
+    """EP after a number of sweeps; without damping, the last would have changed the sites by `change`."""
 
     ep: FullEP
     sweeps: int
@@ -153,11 +154,14 @@ class FullEP:
         return float((here - there).abs().max() / here.abs().max().clamp_min(tiny(here)))
 
     def converged(self, K: Float[Tensor, "_ n n"], sweeps: int, damping: float, tol: float) -> Converged:
-        """Sweep until the sites change by less than `tol`."""
-        now, change, i = self, math.inf, 0
+        """Sweep until the sites change by less than `tol`; sweeps that do not settle get smaller updates."""
+        now, change, least, waited, i = self, math.inf, math.inf, 0, 0
         while i < sweeps and change >= tol:
             before, now, i = now, now.swept(now.latent(K), damping), i + 1
-            change = now.change_from(before)
+            change = now.change_from(before) / damping
+            least, waited = (change, 0) if change < SETTLING * least else (least, waited + 1)
+            if waited == PATIENCE:
+                damping, least, waited = 0.5 * damping, math.inf, 0
         return Converged(now, i, change)
 
     def log_z(self, q: Latent) -> tuple[float, int]:
@@ -171,7 +175,7 @@ class FullEP:
 
     def log_z_by_K(self, q: Latent) -> Float[Tensor, "C n n"]:
         """Return the gradient of log Z_q by K: ½ (K⁻¹m mᵀK⁻¹ − (K + S⁻¹)⁻¹), where EP has converged (eq. 10)."""
-        return 0.5 * (_outer(q.pull) - _outer(q.root) * q.inverse)
+        return 0.5 * (_outer(q.pull) - _outer(q.root) * q.inverse.to(q.root.dtype))
 
     def left_out(self, q: Latent) -> tuple[Float[Tensor, "C N"], Float[Tensor, "C N"]]:
         """Return mean and variance of f, noise included, at every row from the others; of copies, one is left out."""

@@ -1,0 +1,109 @@
+"""The choices of the search for small tables, one at a time: kernel, scaling, objective, priors, rows, precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.records import Record
+from cavity.classifier import GPClassifier
+from cavity.fitting import search
+from experiments.common import DIGITS, grouped, markdown, mean_of, percent_of_log, scored_fit
+from experiments.experiment import Config, Job, Summary, Verdict
+from experiments.tables.run import table_split
+
+DEFAULT = "default"
+ARGUMENTS = ("kernel", "n_inducing", "scaling")  # of the classifier
+CONSTANTS = ("EVIDENCE", "LEARN_ROWS", "START_ROWS", "FINAL_STEPS")  # of cavity.fitting.search
+SECONDS = {"soybean": 5.0, "page_blocks": 4.0, "car": 3.0, "splice": 3.0}  # relative to the others
+
+
+def jobs(config: Config) -> list[Job]:
+    """List a fit for each candidate and each split of a table."""
+    rows = [config["train_rows"], config["test_rows"]]
+    return [
+        {"table": table, "split": i, "candidate": name, "changes": changes, "seed": i, "rows": rows}
+        for table in config["tables"]
+        for i in config["splits"]
+        for name, changes in config["candidates"].items()
+    ]
+
+
+def cost(job: Job) -> float:
+    """Estimate the cost relative to a usual fit."""
+    return SECONDS.get(job["table"], 1.0)
+
+
+def run(job: Job) -> Record:
+    """Fit the table with one choice changed."""
+    rows = table_split(job["table"], job["split"], *job["rows"])
+    arguments = {name: value for name, value in job["changes"].items() if name in ARGUMENTS}
+    with _changed(job["changes"]):
+        model = GPClassifier(random_state=job["seed"], device="cpu", **arguments)
+        found = scored_fit(model, rows)
+    return found | {"sharpness": round(model.sharpness_, DIGITS)}
+
+
+@contextmanager
+def _changed(changes: dict[str, Any]) -> Iterator[None]:
+    """Change the constants of the search for a while."""
+    values = {name: value for name, value in changes.items() if name in CONSTANTS}
+    values |= {"DTYPE": getattr(torch, changes["DTYPE"])} if "DTYPE" in changes else {}
+    values |= {"PRIORS": {**search.PRIORS, "relevance": changes["relevance"]}} if "relevance" in changes else {}
+    if not values:
+        yield
+        return
+    with patch.multiple(search, **values):
+        yield
+
+
+def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
+    """Compare the candidates with the default on the tables that have all of their fits."""
+    by = {key: group[0] for key, group in grouped(records, "table", "split", "candidate").items()}
+    names = list(config["candidates"])
+    done = [
+        (table, i)
+        for table in config["tables"]
+        for i in config["splits"]
+        if all((table, i, name) in by for name in names)
+    ]
+    text = [f"{len(by)} of {len(jobs(config))} fits; {len(done)} tables have all of theirs."]
+    if not done:
+        return Summary("\n\n".join(text), [], {})
+    ratios = {name: mean_of(math.log(by[*at, name]["nll"] / by[*at, DEFAULT]["nll"]) for at in done) for name in names}
+    rows = [
+        [
+            name,
+            "" if name == DEFAULT else percent_of_log(ratios[name]),
+            str(sum(by[*at, name]["nll"] < by[*at, DEFAULT]["nll"] for at in done)) if name != DEFAULT else "",
+            f"{mean_of(abs(math.log(by[*at, name]['sharpness'])) for at in done).mean:.2f}",
+            f"{sum(by[*at, name]['seconds'] for at in done):.0f}",
+        ]
+        for name in names
+    ]
+    head = [
+        "candidate",
+        "NLL, geometric mean",
+        "tables that are better",
+        "mean of abs(log sharpness)",
+        "seconds of all fits",
+    ]
+    text.append(markdown(head, rows))
+    text.append("NLL of each candidate on each table.")
+    text.append(
+        markdown(["table", *names], [[at[0], *(f"{by[*at, name]['nll']:.4f}" for name in names)] for at in done])
+    )
+    best = min((name for name in names if name != DEFAULT), key=lambda name: ratios[name].mean)
+    claim = (
+        f"no other choice is better than the default by more than {config['margin']:.0%} (geometric mean of the NLL)"
+    )
+    holds = ratios[best].mean > -config["margin"]
+    return Summary(
+        "\n\n".join(text), [Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)], {}
+    )
