@@ -25,7 +25,11 @@ class Name(click.Choice):
 
 @click.command()
 @click.argument("name", metavar="[NAME]", type=Name(NAMES), required=False)
-@click.option("--jobs", type=click.IntRange(1), help="Fits at a time. Default: all cores, or one fit with a GPU.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Fits at a time. Default: that of config.toml, or all cores, or one fit with a GPU.",
+)
 @click.option("--smoke", is_flag=True, help="Run a small size that takes seconds and needs no data folder.")
 @click.option("--only", multiple=True, metavar="NAME=A,B", help="Run some of the fits, such as method=ep,sep.")
 @click.option("--show", is_flag=True, help="Write tables and figures of the records; make no fits.")
@@ -61,7 +65,7 @@ def main(
         todo = [] if show else missing(name, config, dict(map(_selection, only)), out)
         if todo:
             on_gpu = config.get("device") == "auto" and torch.cuda.is_available()
-            n_processes = jobs or (1 if on_gpu else os.cpu_count() or 1)
+            n_processes = jobs or config.get("processes") or (1 if on_gpu else os.cpu_count() or 1)
             run_missing(name, todo, out, min(n_processes, len(todo)), config.get("threads"))
         verdicts = write_results(name, config, folder / name, out, judge=not smoke)
         unfinished = missing(name, config, {}, out)

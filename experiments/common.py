@@ -17,6 +17,7 @@ from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.datasets import load
 from cavity.metrics import scores
+from cavity.training.history import Event
 
 Split = tuple[Any, NDArray[Any], Any, NDArray[Any]]  # X, y, X_test, y_test; X is an array or a frame
 DIGITS = 6
@@ -68,7 +69,8 @@ def scored_fit(model: GPClassifier, rows: Split) -> Record:
 
 def progress(model: GPClassifier) -> Record:
     """Return the number of epochs of a fit, and in how many something went wrong."""
-    return {"epochs": model.n_iter_, "events": sum(record["event"] is not None for record in model.history_)}
+    ordinary = (None, Event.CANDIDATE)
+    return {"epochs": model.n_iter_, "events": sum(record["event"] not in ordinary for record in model.history_)}
 
 
 class Mean(NamedTuple):

@@ -1,67 +1,76 @@
-"""Tables with categories and gaps: raw frames against a manual encoding, and against CatBoost."""
+"""Tables with categories and gaps: our defaults on the raw frame, and five other models on the same rows."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from benchmarks.figures import new_figure, plain
+from benchmarks.figures import legend, new_figure, plain
 from benchmarks.records import Record
 from cavity import GPClassifier
-from experiments.common import Split, markdown, scored_fit
+from cavity.metrics import scores
+from cavity.report.palette import BLUE, GREEN, ORANGE, PINK, VERMILION
+from experiments.common import DIGITS, Split, grouped, markdown, progress
 from experiments.experiment import Config, Job, Summary, Verdict
 
-Array = NDArray[np.float64]
+Means = dict[tuple[str, str], float]  # by table and model
 
 TARGET, MADE_UP = "target", "made up"
-RIVAL = "catboost"
-FRAME, ONE_HOT = "frame", "one-hot"
-FILLED, LEVEL, WITHOUT = "median only", "missing as a level", "without the category"
-MANY = {
-    "300 random levels": 300,
-    "300 levels of 5 kinds": 5,
-}  # made-up tables, and their different effects
-MANY_ROWS, N_LEVELS = 4000, 300
+OURS, CATBOOST, FOREST = "cavity", "catboost", "forest"
+NAMES = {OURS: "cavity", CATBOOST: "CatBoost", "lightgbm": "LightGBM", "histgb": "HistGradientBoosting",
+         "logreg": "logistic regression", FOREST: "random forest"}  # fmt: skip
+TREES, SMALLEST = 500, 1e-15  # of CatBoost and the forest; the least probability that is scored
+MISSING = "(missing)"
 TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
+HOLLOW = {"markerfacecolor": "none", "markersize": 4.0}
+MARKERS: dict[str, dict[str, Any]] = {
+    OURS: {"marker": "*", "color": "black", "markersize": 8.0, "zorder": 3},
+    CATBOOST: HOLLOW | {"marker": "o", "color": VERMILION},
+    "lightgbm": HOLLOW | {"marker": "s", "color": BLUE},
+    "histgb": HOLLOW | {"marker": "D", "color": GREEN},
+    "logreg": HOLLOW | {"marker": "v", "color": ORANGE},
+    FOREST: HOLLOW | {"marker": "^", "color": PINK},
+}
 
 
 def jobs(config: Config) -> list[Job]:
-    """List a fit for each table, split and encoding."""
-    cells = [
-        *product(config["tables"], config["splits"], config["encodings"]),
-        *product(config["gaps_in_numbers"], config["splits"], [FILLED]),
-        *product(config["gaps_in_categories"], config["splits"], [LEVEL]),
-        *product(config["many_levels"], config["splits"], [FRAME, ONE_HOT, WITHOUT]),
-    ]
+    """List a fit for each table, split and model. Only CatBoost has a time limit."""
     sizes = {name: config[name] for name in ("train_rows", "test_rows")}
-    return [{"table": table, "split": k, "encoding": how, "seed": 0, **sizes} for table, k, how in cells]
+    cells = product(config["tables"], config["splits"], config["models"])
+    return [
+        {"table": table, "split": k, "model": model, "seed": 0, **sizes,
+         "max_seconds": config["max_seconds"] if model == CATBOOST else None}
+        for table, k, model in cells
+    ]  # fmt: skip
 
 
 def cost(job: Job) -> float:
-    """Estimate the cost: much the same for all."""
-    return 1.0
+    """Estimate the cost: our fits and those of CatBoost take seconds, the others much less."""
+    return 10.0 if job["model"] in (OURS, CATBOOST) else 1.0
 
 
 def run(job: Job) -> Record:
     """Fit the training rows of a split, and score the others."""
     X, y, X_test, y_test = table_split(job["table"], job["split"], job["train_rows"], job["test_rows"])
-    numbers = X.select_dtypes("number").columns
-    texts = [name for name in X if name not in numbers]
-    if job["encoding"] == ONE_HOT:
-        X, X_test = _one_hot(X, X_test, list(numbers), texts)
-    elif job["encoding"] == FILLED:
-        X, X_test = (part.fillna(X[numbers].median()) for part in (X, X_test))
-    elif job["encoding"] == LEVEL:
-        X, X_test = (part.fillna(dict.fromkeys(texts, "(missing)")) for part in (X, X_test))
-    elif job["encoding"] == WITHOUT:
-        X, X_test = X[numbers], X_test[numbers]
-    model = GPClassifier(random_state=job["seed"], device="cpu")
-    return {**scored_fit(model, (X, y, X_test, y_test)), **_rival(job["table"], job["split"])}
+    model, prepare = _model(job, X)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    model.fit(prepare(X), y)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    p = np.clip(model.predict_proba(prepare(X_test)), SMALLEST, 1.0)
+    return {
+        **{name: round(value, DIGITS) for name, value in scores(y_test, np.log(p), model.classes_)._asdict().items()},
+        "seconds": round(seconds, 3),
+        "cpu_seconds": round(cpu_seconds, 3),
+        "trees": model.tree_count_ if job["model"] == CATBOOST else None,
+        **(progress(model) if job["model"] == OURS else {}),
+    }
 
 
 def table_split(table: str, number: int, train_rows: int, test_rows: int) -> Split:
@@ -78,137 +87,214 @@ def table_split(table: str, number: int, train_rows: int, test_rows: int) -> Spl
 
 
 def _load(table: str) -> Any:
-    """Read a table; the made-up ones need no data folder."""
+    """Read a table; the made-up one needs no data folder."""
     import pandas as pd
 
-    if table in MANY:
-        rng = np.random.default_rng(0)
-        level, X = rng.integers(0, N_LEVELS, MANY_ROWS), rng.normal(size=(MANY_ROWS, 3))
-        effect = 1.5 * rng.normal(size=(MANY[table], 2))[rng.integers(0, MANY[table], N_LEVELS)]
-        f = np.column_stack([np.zeros(MANY_ROWS), X[:, 0], np.sin(2.0 * X[:, 1])])
-        f[:, 1:] += effect[level]
-        y = (f + rng.gumbel(size=f.shape)).argmax(1)
-        return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "shop": level.astype(str), TARGET: y})
     if table == MADE_UP:
         rng = np.random.default_rng(0)
         color, age = rng.choice(["red", "green", "blue"], 120), rng.normal(size=120)
         target = np.where((color == "red") ^ (age > 0.5), "yes", "no")
         age[::9] = np.nan
         return pd.DataFrame({"color": color, "age": age, TARGET: target})
-    path = _folder() / f"{table}.parquet"
+    path = Path(os.environ.get("CAVITY_DATA", ".")) / "tables" / f"{table}.parquet"
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist. Set CAVITY_DATA to a folder with tables/{table}.parquet.")
     return pd.read_parquet(path)
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("CAVITY_DATA", ".")) / "tables"
+def _model(job: Job, X: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return a classifier, and what prepares a frame for it.
+
+    Raises:
+        ImportError: if CatBoost or LightGBM is needed but not installed.
+    """
+    name, seed, n_threads = job["model"], job["seed"], torch.get_num_threads()
+    numbers = list(X.select_dtypes("number").columns)
+    texts = [column for column in X if column not in numbers]
+    if name == OURS:
+        return GPClassifier(random_state=seed, device="cpu"), lambda frame: frame
+    if name in ("logreg", FOREST):
+        return _pipeline(name == FOREST, numbers, texts, seed, n_threads), lambda frame: frame
+    try:
+        if name == CATBOOST:
+            return _catboost(job, texts, n_threads), lambda frame: frame.fillna(dict.fromkeys(texts, MISSING))
+        if name == "lightgbm":
+            from lightgbm import LGBMClassifier
+
+            return LGBMClassifier(random_state=seed, n_jobs=n_threads, verbose=-1), _categories(X, texts)
+    except ImportError as error:
+        raise ImportError(f"{NAMES[name]} is not installed: pip install '.[rivals]'") from error
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(random_state=seed, categorical_features="from_dtype"), _categories(X, texts)
 
 
-def _one_hot(
-    X: Any, X_test: Any, numbers: list[str], texts: list[str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Encode by hand: indicators of all levels, the median and an indicator for gaps in numbers."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
-    encoder = ColumnTransformer(
-        [
-            ("numbers", SimpleImputer(strategy="median", add_indicator=True), numbers),
-            ("texts", OneHotEncoder(handle_unknown="ignore", sparse_output=False), texts),
-        ]
-    )
-    return encoder.fit_transform(X), encoder.transform(X_test)
-
-
-def _rival(table: str, split: int) -> Record:
-    """Return CatBoost's scores from the file beside the tables."""
+def _categories(X: Any, texts: list[str]) -> Callable[[Any], Any]:
+    """Return a function that turns text into categories, with the levels of the training rows."""
     import pandas as pd
 
-    path = _folder() / "rivals.csv"
-    if table == MADE_UP or not path.exists():
-        return {"rival_nll": None, "rival_error": None, "rival_note": ""}
-    known = pd.read_csv(path)
-    row = known[(known.data_set == table) & (known.split == split) & (known.model == RIVAL)]
-    if row.empty:
-        return {"rival_nll": None, "rival_error": None, "rival_note": ""}
-    note = row.note.iloc[0]
-    return {
-        "rival_nll": float(row.nll.iloc[0]),
-        "rival_error": float(row.error.iloc[0]),
-        "rival_note": note if isinstance(note, str) else "",
-    }
+    levels = {name: sorted(X[name].dropna().unique()) for name in texts}
+
+    def prepare(frame: Any) -> Any:
+        known = {name: frame[name].where(frame[name].isin(levels[name])) for name in texts}
+        return frame.assign(**{name: pd.Categorical(known[name], levels[name]) for name in texts})
+
+    return prepare
+
+
+def _catboost(job: Job, texts: list[str], n_threads: int) -> Any:
+    """Return CatBoost with its own treatment of categories, stopped by the time limit."""
+    from catboost import CatBoostClassifier
+
+    class Limited(CatBoostClassifier):
+        def fit(self, X: Any, y: Any) -> Any:
+            return super().fit(X, y, callbacks=[_Deadline(time.perf_counter() + job["max_seconds"])])
+
+    return Limited(
+        iterations=TREES, cat_features=texts, random_seed=job["seed"], thread_count=n_threads,
+        allow_writing_files=False, verbose=False,
+    )  # fmt: skip
+
+
+class _Deadline:
+    """Stop CatBoost at a time of `time.perf_counter`."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def after_iteration(self, info: Any) -> bool:
+        """Return whether to continue."""
+        return time.perf_counter() < self.at
+
+
+def _pipeline(is_forest: bool, numbers: list[str], texts: list[str], seed: int, n_threads: int) -> Any:
+    """Return a linear model on indicators of all levels, or a forest on their numbers; gaps are filled and marked."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+    filled: Any = SimpleImputer(strategy="median", add_indicator=True)
+    if is_forest:
+        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-2)
+        classifier = RandomForestClassifier(TREES, random_state=seed, n_jobs=n_threads)
+    else:
+        filled, encoder = make_pipeline(filled, StandardScaler()), OneHotEncoder(handle_unknown="ignore")
+        classifier = LogisticRegression(max_iter=2000)
+    return make_pipeline(ColumnTransformer([("numbers", filled, numbers), ("texts", encoder, texts)]), classifier)
 
 
 def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
-    """Show the mean NLL over splits of each table, and the geometric means of the ratios."""
-    names = sorted({r["table"] for r in records} - set(MANY))
-    nll = {name: {how: _mean(records, name, how) for how in (FRAME, ONE_HOT)} for name in names}
-    rival = {name: _rival_mean(records, name) for name in names}
-    cut = {r["table"] for r in records if r["rival_note"]}
-    rows = []
-    for name in names:
-        seconds = [r["cpu_seconds"] for r in records if (r["table"], r["encoding"]) == (name, FRAME)]
-        figures = ["" if x is None else f"{x:.4f}" for x in (nll[name][FRAME], nll[name][ONE_HOT], rival[name])]
-        time = f"{np.mean(seconds):.1f}" if seconds else ""
-        rows.append([name, *figures[:2], figures[2] + (" (cut short)" if name in cut else ""), time])
-    text = "NLL on test rows, the mean over the splits, and processor seconds of the fit of the frame.\n\n" + markdown(
-        ["table", "frame", "one-hot by hand", "CatBoost", "seconds"], rows
+    """Show means over the splits of each table; compare the models on the tables of which all fits are made."""
+    models = [name for name in config["models"] if any(r["model"] == name for r in records)]
+    groups = grouped(records, "table", "model")
+    tables = sorted({table for table, _ in groups})
+    nll, error, seconds = (
+        {key: float(np.mean([r[score] for r in group])) for key, group in groups.items()}
+        for score in ("nll", "error", "seconds")
     )
-    others = [
-        [table, how, f"{_mean(records, table, FRAME):.4f}", f"{_mean(records, table, how):.4f}"]
-        for table, how in sorted({(r["table"], r["encoding"]) for r in records})
-        if how not in (FRAME, ONE_HOT) or (how == ONE_HOT and table in MANY)
+    cut = {r["table"] for r in records if r["model"] == CATBOOST and r["trees"] < TREES}
+    is_whole = {key: len(group) == len(config["splits"]) for key, group in groups.items()}
+    complete = [t for t in tables if all(is_whole.get((t, name)) for name in config["models"])]
+    header = ["table", *(NAMES[name] for name in models)]
+    parts = [
+        "### NLL of the test rows\n\nMeans over the splits, the lowest in bold"
+        + (f"; * where {config['max_seconds']} s were too short for CatBoost's {TREES} trees." if cut else "."),
+        markdown(header, [[t + r"\*" * (t in cut), *_cells(nll, t, models, 4)] for t in tables]),
+        "### Error",
+        markdown(header, [[t, *_cells(error, t, models, 3)] for t in tables]),
+        "### Seconds of a fit",
+        markdown(header, [[t, *_cells(seconds, t, models, 2)] for t in tables]),
     ]
-    if others:
-        text += "\n\nOther encodings, and categories of many levels.\n\n" + markdown(
-            ["table", "encoding", "NLL of the frame", "NLL of this encoding"], others
-        )
-    verdicts, limit = [], config["limit"]
-    if (ratio := _geometric(nll, {name: nll[name][ONE_HOT] for name in names})) is not None:
-        claim = "frames as they come are at least as good as a careful one-hot encoding (geometric mean of the NLL)"
-        verdicts.append(Verdict(claim, ratio <= 1.0, f"ratio {ratio:.3f}", is_ours=True))
-    if (ratio := _geometric(nll, rival)) is not None:
-        whole = _geometric(nll, {name: value for name, value in rival.items() if name not in cut})
-        more = f"; {whole:.3f} without the {len(cut)} tables where CatBoost was cut short" if cut and whole else ""
-        claim = f"their NLL is at most {limit} of CatBoost's (geometric mean)"
-        verdicts.append(Verdict(claim, ratio <= limit, f"ratio {ratio:.3f}{more}", is_ours=True))
-    return Summary(text, verdicts, {"tables": _draw(names, nll, rival)})
+    verdicts = list[Verdict]()
+    if complete:
+        totals, verdicts = _compare(records, config, nll, error, complete, cut)
+        parts = [totals, *parts]
+    return Summary("\n\n".join(parts), verdicts, {"tables": _draw(tables, nll, models, config["reference"])})
 
 
-def _mean(records: list[Record], table: str, how: str) -> float | None:
-    found = [r["nll"] for r in records if (r["table"], r["encoding"]) == (table, how)]
-    return float(np.mean(found)) if found else None
+def _cells(means: Means, table: str, models: list[str], digits: int) -> list[str]:
+    """Format a row; the lowest figures are bold."""
+    shown = [f"{means[table, name]:.{digits}f}" if (table, name) in means else "" for name in models]
+    lowest = min((text for text in shown if text), key=float)
+    return [f"**{text}**" if text == lowest else text for text in shown]
 
 
-def _rival_mean(records: list[Record], table: str) -> float | None:
-    found = {r["split"]: r["rival_nll"] for r in records if r["table"] == table and r["rival_nll"] is not None}
-    return float(np.mean(list(found.values()))) if found else None
+def _compare(
+    records: list[Record], config: Config, nll: Means, error: Means, tables: list[str], cut: set[str]
+) -> tuple[str, list[Verdict]]:
+    """Return a table with a row for each model, and the verdicts."""
+    models, reference = config["models"], config["reference"]
+    other = NAMES[reference]
+    ranks = {"nll": _mean_ranks(nll, tables, models), "error": _mean_ranks(error, tables, models)}
+    kept = grouped((r for r in records if r["table"] in tables), "model")
+    seconds = {name: sum(r["seconds"] for r in kept[name,]) for name in models}
+    ece = {name: float(np.mean([r["ece"] for r in kept[name,]])) for name in models}
+    ratio = {name: _ratio(nll, tables, name, reference) for name in models}
+    rows = [
+        [NAMES[m], *(f"{x:.3f}" for x in (ratio[m], ranks["nll"][m], ranks["error"][m], ece[m])), f"{seconds[m]:.0f}"]
+        for m in models
+    ]
+    text = (
+        f"### Comparison on {len(tables)} of {len(config['tables'])} tables\n\nThe geometric mean of the ratio of NLL "
+        f"to {other}'s; mean ranks of the means over the splits, where equal figures share their mean rank; the mean "
+        "calibration error; the total time.\n\n"
+    ) + markdown(["model", f"NLL / {other}'s", "rank by NLL", "rank by error", "ECE", "seconds of all fits"], rows)
+    if OURS not in models or len(models) < 2:
+        return text, []
+    whole = [t for t in tables if t not in cut]
+    more = f"; {_ratio(nll, whole, OURS, reference):.3f} without the {len(cut)} marked *" if cut and whole else ""
+    first, by_error = (_first_rival(ranks[score], models) for score in ("nll", "error"))
+    lead = ranks["nll"][first] - ranks["nll"][OURS]
+    n = len(config["tables"])
+    on = f"(preliminary: {len(tables)} of {n} tables)" if len(tables) < n else f"on {n} tables"
+    own = f"ours {ranks['nll'][OURS]:.2f}, {NAMES[first]} {ranks['nll'][first]:.2f}"
+    return text, [
+        Verdict(f"the NLL of our defaults is at most {config['most_nll']:.2f} of {other}'s, geometric mean {on}",
+                ratio[OURS] <= config["most_nll"], f"ratio {ratio[OURS]:.3f}{more}", is_ours=True),
+        Verdict(f"their mean rank by NLL is the best of {len(models)}, by at least {config['least_lead']:g} {on}",
+                lead >= config["least_lead"], own, is_ours=True),
+        Verdict(f"their mean rank by error is at least as good as that of the best rival {on}",
+                ranks["error"][OURS] <= ranks["error"][by_error],
+                f"ours {ranks['error'][OURS]:.2f}, {NAMES[by_error]} {ranks['error'][by_error]:.2f}", is_ours=True),
+        Verdict(f"their fits take at most as long as {other}'s together {on}",
+                seconds[OURS] <= seconds[reference], f"{seconds[OURS]:.0f} s, {other} {seconds[reference]:.0f} s",
+                is_ours=True),
+    ]  # fmt: skip
 
 
-def _geometric(nll: dict[str, dict[str, float | None]], other: dict[str, float | None]) -> float | None:
-    """Return the geometric mean of the ratios of the frame's NLL to another, over the tables that have both."""
-    pairs = [(nll[name][FRAME], value) for name, value in other.items()]
-    logs = [np.log(a / b) for a, b in pairs if a is not None and b is not None]
-    return float(np.exp(np.mean(logs))) if logs else None
+def _mean_ranks(means: Means, tables: list[str], models: list[str]) -> dict[str, float]:
+    """Rank the models on each table, 1 is the lowest. Digits beyond those of the records are chance."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata([[round(means[t, name], DIGITS) for name in models] for t in tables], axis=1).mean(0)
+    return dict(zip(models, map(float, ranks), strict=True))
 
 
-def _draw(names: list[str], nll: dict[str, dict[str, float | None]], rival: dict[str, float | None]) -> Any:
-    """Draw the ratios to CatBoost, sorted."""
-    ratios = {name: nll[name][FRAME] / rival[name] for name in names if nll[name][FRAME] and rival[name]}  # type: ignore[operator]
-    order = sorted(ratios, key=lambda name: ratios[name])
-    figure = new_figure(6.0, 0.24 * max(len(order), 4) + 0.8)
-    axes = figure.subplots()
-    plain(axes)
-    for how, marker in ((ONE_HOT, "o"), (FRAME, "s")):
-        points = [(nll[name][how], rival[name], i) for i, name in enumerate(order)]
-        x = [a / b for a, b, _ in points if a and b]
-        face = "C0" if how == FRAME else "white"
-        axes.plot(x, [i for a, b, i in points if a and b], marker, color="C0", markerfacecolor=face, label=how)
-    axes.axvline(1.0, color="0.7", linewidth=0.8)
-    axes.set(xscale="log", xlabel="NLL relative to CatBoost", yticks=range(len(order)), yticklabels=order)
+def _first_rival(ranks: dict[str, float], models: list[str]) -> str:
+    return min((name for name in models if name != OURS), key=lambda name: ranks[name])
+
+
+def _ratio(nll: Means, tables: list[str], model: str, reference: str) -> float:
+    """Return the geometric mean over the tables of the ratio of NLL to that of the reference."""
+    return float(np.exp(np.mean([np.log(nll[t, model] / nll[t, reference]) for t in tables])))
+
+
+def _draw(tables: list[str], nll: Means, models: list[str], reference: str) -> Any:
+    """Draw the ratios of NLL to that of the reference. Tables are sorted by ours."""
+    ratios = {key: value / nll[key[0], reference] for key, value in nll.items() if (key[0], reference) in nll}
+    order = sorted((t for t in tables if (t, OURS) in ratios), key=lambda t: ratios[t, OURS])
+    figure = new_figure(6.4, 0.24 * max(len(order), 4) + 1.2)
+    axes = plain(figure.subplots())
+    axes.axvline(1.0, color="0.7", linewidth=0.8, label="_reference")
+    for name in (m for m in models if m != reference):
+        places = [i for i, t in enumerate(order) if (t, name) in ratios]
+        x = np.clip([ratios[order[i], name] for i in places], TICKS[0], TICKS[-1])
+        axes.plot(x, places, label=NAMES[name], linestyle="none", **MARKERS[name])
+    axes.set(xscale="log", xlabel=f"NLL relative to {NAMES[reference]}", yticks=range(len(order)), yticklabels=order)
     axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axes.set_xticks([], minor=True)
-    axes.legend(frameon=False)
+    legend(figure, 3)
     return figure

@@ -159,6 +159,15 @@ def test_several_processes(tmp_path):
     assert f"{len(records)} of {len(records)} fits" in shown.stderr
 
 
+@pytest.mark.parametrize(("name", "options", "expected"), [("tables", [], 1), ("tables", ["--jobs", 3], 3)])
+def test_fits_whose_times_are_compared_run_one_at_a_time(name, options, expected, tmp_path, monkeypatch):
+    """Unless the user asks for more."""
+    asked = []
+    monkeypatch.setattr("experiments.__main__.run_missing", lambda name, jobs, out, n, threads: asked.append(n))
+    call(name, "--out", tmp_path, *options)
+    assert asked == [expected]
+
+
 def test_some_of_the_fits_and_then_the_others(here, tmp_path):
     run("sep_toy", "--smoke", "--only", "method=ep", "--only", "family=probit", "--out", tmp_path)
     some = read(tmp_path / "results.jsonl")

@@ -20,7 +20,7 @@ import cavity
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = {"gpu", "onnx", "report", "bench", "integrations", "docs", "test", "dev"}
+EXTRAS = {"gpu", "onnx", "report", "bench", "rivals", "integrations", "docs", "test", "dev"}
 TRY_IT = """
 import numpy as np, cavity
 from sklearn.datasets import load_iris
