@@ -58,7 +58,12 @@ def cost(job: Job) -> float:
 
 def run(job: Job) -> Record:
     """Fit the training rows of a split, and score the others."""
-    X, y, X_test, y_test = table_split(job["table"], job["split"], job["train_rows"], job["test_rows"])
+    return score_fit(job, table_split(job["table"], job["split"], job["train_rows"], job["test_rows"]))
+
+
+def score_fit(job: Job, rows: Split) -> Record:
+    """Fit the model of a job, and score it."""
+    X, y, X_test, y_test = rows
     model, prepare = _model(job, X)
     began, cpu_began = time.perf_counter(), time.process_time()
     model.fit(prepare(X), y)
