@@ -42,7 +42,7 @@ INFERENCE_SWEEPS = 5000  # where only q(u) is inferred
 BATCH_SIZE = 500
 N_INDUCING = 100
 FULL_GP_ROWS = 1500  # all of them are inducing points with n_inducing="auto"
-FULL_GP_NUMBERS = 4e7  # rows² times classes, at most: half a dozen such blocks are in memory
+FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 1.5e10  # classes times rows², of which memory holds half a dozen, and times rows³
 # A full GP is learned in its own way. Any other value of these is a wish for the general one.
 OF_FULL_GP: Mapping[str, tuple[Any, ...]] = {
     "method": ("auto", "ep"),
@@ -244,7 +244,8 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2) -> 
     is_full = batch_size is None
     method = s.method if s.method != "auto" else "ep" if is_full else "sep"
     optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
-    is_full_gp = n_rows <= FULL_GP_ROWS and n_classes * n_rows**2 <= FULL_GP_NUMBERS and _is_of_full_gp(s)
+    is_small = n_classes * n_rows**2 <= FULL_GP_NUMBERS and n_classes * n_rows**3 <= FULL_GP_WORK
+    is_full_gp = n_rows <= FULL_GP_ROWS and is_small and _is_of_full_gp(s)
     folds, n_held_out = (0, 0) if is_full_gp else _calibration(s, n_rows, is_full)
     training = Plan(
         updates="outer" if s.converges_first else s.updates,

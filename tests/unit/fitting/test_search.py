@@ -16,11 +16,11 @@ from cavity.fitting import search
 from cavity.fitting.encoding import fit_encoding
 from cavity.fitting.rows import TrainingRows
 from cavity.fitting.search import KERNELS, LEAST_OF_CLASS, PRIORS, FullGP, Learned, find_start, learn, some_rows
-from cavity.fitting.settings import FULL_GP_ROWS, N_INDUCING
+from cavity.fitting.settings import FULL_GP_ROWS, N_INDUCING, plan_fit
 from cavity.kernels import RBF, Matern12, Matern32, Sum
 from cavity.training.history import Event
 from cavity.training.parameters import HyperPrior
-from tests.unit.fitting.test_settings import plan
+from tests.unit.fitting.test_settings import arguments, plan
 from tests.workers import run
 
 X, Y = load_wine(return_X_y=True)
@@ -76,6 +76,8 @@ def test_who_says_how_to_learn_is_followed(changes):
 
 def test_large_tables_have_a_hundred_inducing_points():
     assert not plan(FULL_GP_ROWS + 1).is_full_gp
+    assert not plan_fit(arguments(), 1347, 0, n_classes=10).is_full_gp  # it would take a minute
+    assert plan_fit(arguments(), 1000, 0, n_classes=10).is_full_gp
     assert plan(FULL_GP_ROWS + 1).n_inducing == N_INDUCING
 
 
