@@ -10,7 +10,7 @@ from experiments.tables.run import CATBOOST, NAMES, TREES, cost, jobs, run, summ
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "tables"
 CONFIG = read_config(FOLDER, smoke=False)
-SMALL = CONFIG | {"tables": ["a", "b"], "splits": [0, 1], "models": ["cavity", "catboost", "logreg"]}
+SMALL = CONFIG | {"tables": ["a", "b"], "splits": [0, 1], "models": ["cavity", "catboost", "logreg"], "encoded": []}
 SMOKE = read_config(FOLDER, smoke=True)
 
 
@@ -27,7 +27,7 @@ def records(ours=0.5, seconds=1.0, error=0.1, cut=()):
 
 def test_every_model_meets_the_same_rows():
     found = jobs(CONFIG)
-    assert len(found) == 20 * 3 * 6
+    assert len(found) == 20 * 3 * 6 + 16 * 3
     rows = {
         name: [(j["table"], j["split"], j["train_rows"], j["seed"]) for j in found if j["model"] == name]
         for name in CONFIG["models"]
