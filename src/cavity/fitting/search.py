@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
@@ -49,10 +50,7 @@ SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-s
 FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the factorizations of the search
-EVIDENCE_ROWS, MOST_EVIDENCE = (
-    60.0,
-    0.7,
-)  # the weight of log Z in the objective is their ratio to all rows, at most this
+EVIDENCE_ROWS, MOST_EVIDENCE = 60.0, 0.7  # log Z has a weight of this number over that of the rows, and at most this
 CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
 VARIANCE = 30.0  # median of its prior
 LOG_SHARPNESS_SD = 0.3
@@ -202,6 +200,7 @@ def log_density(part: HeldOut, sharpness: float) -> float:
 def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
     """Return a length-scale and a variance to start from, by hill climbing on a grid; the same for all classes."""
     found: dict[tuple[int, int], float] = {}
+    total = float(gp.labels.weight.sum())
 
     def score(place: tuple[int, int]) -> float:
         if place not in found:
@@ -210,9 +209,7 @@ def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
                 K = covariance(model, model.start())
                 ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(K, START_SWEEPS, START_DAMPING, 0.0).ep
                 away = (place[1] * math.log(4.0) - math.log(VARIANCE)) / 3.0
-                found[place] = log_density(left_out_rows(ep, ep.latent(K)), 1.0) - 0.5 * away**2 / float(
-                    gp.labels.weight.sum()
-                )
+                found[place] = log_density(left_out_rows(ep, ep.latent(K)), 1.0) - 0.5 * away**2 / total
             except FactorizationError:
                 found[place] = -math.inf
         return found[place]
@@ -297,13 +294,13 @@ class Search:
         few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
         learning = list[_Candidate]()
         for scaling, encoding in candidates:
+            if learning and self.clock.is_over():
+                break
             gp = self._on(self.rows.take(some), encoding)
             unit = gp.distance(self.seed)
             model = gp.model(*find_start(self._on(self.rows.take(few), encoding), unit))
-            candidate = _Candidate(
-                scaling, encoding, unit, *self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
-            )
-            learning.append(candidate)
+            begun = self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
+            learning.append(candidate := _Candidate(scaling, encoding, unit, *begun))
             self._advance(candidate, TRIAL_STEPS, is_trial=True)
             self._note(Event.CANDIDATE, scaling=str(scaling), rows=len(some), nll=-candidate.learned.score)
         best = max(learning, key=lambda candidate: candidate.learned.score)
@@ -341,14 +338,14 @@ class Search:
         return states, next(states)
 
     def _advance(self, candidate: _Candidate, steps: int, is_trial: bool = False) -> None:
-        """Make the steps that the clock allows, but the very first one in any case."""
-        now = candidate.learned
-        least = 0 if self.epochs else 1
-        for now in islice(candidate.states, least if self.clock.is_over() else steps):
-            self.epochs += 1
-            self._note(None, None if is_trial else now.score * float(self.rows.weight.sum()))
-            if self.clock.is_over():
-                break
+        """Make the steps that the clock allows, but the very first one in any case; end where one fails."""
+        now, least = candidate.learned, 0 if self.epochs else 1
+        with suppress(FactorizationError):
+            for now in islice(candidate.states, least if self.clock.is_over() else steps):
+                self.epochs += 1
+                self._note(None, None if is_trial else now.score * float(self.rows.weight.sum()))
+                if self.clock.is_over():
+                    break
         broadcast = self.workers.broadcast
         candidate.learned = now._replace(theta=broadcast(now.theta), score=broadcast(now.score))
 
