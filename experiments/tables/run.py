@@ -223,7 +223,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         totals, verdicts = _compare(records, config, nll, error, complete, cut)
         parts = [totals, *parts]
     encoded = [t for t in config["encoded"] if is_whole.get((t, ONE_HOT)) and is_whole.get((t, OURS))]
-    if encoded:
+    if encoded == config["encoded"] != []:
         ratio = float(np.exp(np.mean([np.log(nll[t, OURS] / nll[t, ONE_HOT]) for t in encoded])))
         rows = [[t, f"{nll[t, OURS]:.4f}", f"{nll[t, ONE_HOT]:.4f}"] for t in encoded]
         parts += ["### A manual encoding\n\nNLL of our defaults on the frame, and on indicators of all levels with the "
