@@ -201,10 +201,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     models = [name for name in config["models"] if any(r["model"] == name for r in records)]
     groups = grouped(records, "table", "model")
     tables = sorted({table for table, _ in groups})
-    nll, error, seconds = (
-        {key: float(np.mean([r[score] for r in group])) for key, group in groups.items()}
-        for score in ("nll", "error", "seconds")
-    )
+    nll, error, seconds = (_means(records, score) for score in ("nll", "error", "seconds"))
     cut = {r["table"] for r in records if r["model"] == CATBOOST and r["trees"] < TREES}
     is_whole = {key: len(group) == len(config["splits"]) for key, group in groups.items()}
     complete = [t for t in tables if all(is_whole.get((t, name)) for name in config["models"])]
@@ -220,7 +217,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     ]
     verdicts = list[Verdict]()
     if complete:
-        totals, verdicts = _compare(records, config, nll, error, complete, cut)
+        totals, verdicts = _compare([r for r in records if r["table"] in complete], config, complete, cut)
         parts = [totals, *parts]
     encoded = [t for t in config["encoded"] if is_whole.get((t, ONE_HOT)) and is_whole.get((t, OURS))]
     if encoded == config["encoded"] != []:
@@ -237,6 +234,11 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     return Summary("\n\n".join(parts), verdicts, {"tables": _draw(tables, nll, models, config["reference"])})
 
 
+def _means(records: list[Record], score: str) -> Means:
+    groups = grouped(records, "table", "model")
+    return {(table, model): float(np.mean([r[score] for r in group])) for (table, model), group in groups.items()}
+
+
 def _cells(means: Means, table: str, models: list[str], digits: int) -> list[str]:
     """Format a row; the lowest figures are bold."""
     shown = [f"{means[table, name]:.{digits}f}" if (table, name) in means else "" for name in models]
@@ -244,14 +246,13 @@ def _cells(means: Means, table: str, models: list[str], digits: int) -> list[str
     return [f"**{text}**" if text == lowest else text for text in shown]
 
 
-def _compare(
-    records: list[Record], config: Config, nll: Means, error: Means, tables: list[str], cut: set[str]
-) -> tuple[str, list[Verdict]]:
-    """Return a table with a row for each model, and the verdicts."""
+def _compare(records: list[Record], config: Config, tables: list[str], cut: set[str]) -> tuple[str, list[Verdict]]:
+    """Return tables that compare the models, over all splits and for each, and the verdicts."""
     models, reference = config["models"], config["reference"]
     other = NAMES[reference]
-    ranks = {"nll": _mean_ranks(nll, tables, models), "error": _mean_ranks(error, tables, models)}
-    kept = grouped((r for r in records if r["table"] in tables), "model")
+    nll = _means(records, "nll")
+    ranks = {score: _mean_ranks(records, score, tables, models) for score in ("nll", "error")}
+    kept = grouped(records, "model")
     seconds = {name: sum(r["seconds"] for r in kept[name,]) for name in models}
     ece = {name: float(np.mean([r["ece"] for r in kept[name,]])) for name in models}
     ratio = {name: _ratio(nll, tables, name, reference) for name in models}
@@ -264,39 +265,61 @@ def _compare(
         f"to {other}'s; mean ranks of the means over the splits, where equal figures share their mean rank; the mean "
         "calibration error; the total time.\n\n"
     ) + markdown(["model", f"NLL / {other}'s", "rank by NLL", "rank by error", "ECE", "seconds of all fits"], rows)
-    if OURS not in models or len(models) < 2:
-        return text, []
+    by_split = [
+        [str(k), f"{_ratio(_means(part, 'nll'), tables, OURS, reference):.3f}",
+         *(_beside_first_rival(_mean_ranks(part, score, tables, models)) for score in ("nll", "error"))]
+        for (k,), part in grouped(sorted(records, key=lambda r: r["split"]), "split").items()
+    ]  # fmt: skip
+    text += "\n\nOurs for each split.\n\n" + markdown(
+        ["split", f"NLL / {other}'s", "rank by NLL", "rank by error"], by_split
+    )
     whole = [t for t in tables if t not in cut]
-    more = f"; {_ratio(nll, whole, OURS, reference):.3f} without the {len(cut)} marked *" if cut and whole else ""
-    first, by_error = (_first_rival(ranks[score], models) for score in ("nll", "error"))
-    lead = ranks["nll"][first] - ranks["nll"][OURS]
+    evidence = _evidence(records, tables, models, reference)
+    if cut and whole:
+        without = _evidence([r for r in records if r["table"] in whole], whole, models, reference)
+        pairs = zip(evidence, without, strict=True)
+        evidence = [f"{every}; without the {len(cut)} marked *: {some}" for every, some in pairs]
+    lead, lead_in_error = (ranks[score][_first_rival(ranks[score])] - ranks[score][OURS] for score in ("nll", "error"))
     n = len(config["tables"])
     on = f"(preliminary: {len(tables)} of {n} tables)" if len(tables) < n else f"on {n} tables"
-    own = f"ours {ranks['nll'][OURS]:.2f}, {NAMES[first]} {ranks['nll'][first]:.2f}"
     return text, [
         Verdict(f"the NLL of our defaults is at most {config['most_nll']:.2f} of {other}'s, geometric mean {on}",
-                ratio[OURS] <= config["most_nll"], f"ratio {ratio[OURS]:.3f}{more}", is_ours=True),
+                ratio[OURS] <= config["most_nll"], evidence[0], is_ours=True),
         Verdict(f"their mean rank by NLL is the best of {len(models)}, by at least {config['least_lead']:g} {on}",
-                lead >= config["least_lead"], own, is_ours=True),
+                lead >= config["least_lead"], evidence[1], is_ours=True),
         Verdict(f"their mean rank by error is at least as good as that of the best rival {on}",
-                ranks["error"][OURS] <= ranks["error"][by_error],
-                f"ours {ranks['error'][OURS]:.2f}, {NAMES[by_error]} {ranks['error'][by_error]:.2f}", is_ours=True),
+                lead_in_error >= 0.0, evidence[2], is_ours=True),
         Verdict(f"their fits take at most as long as {other}'s together {on}",
-                seconds[OURS] <= seconds[reference], f"{seconds[OURS]:.0f} s, {other} {seconds[reference]:.0f} s",
-                is_ours=True),
+                seconds[OURS] <= seconds[reference], evidence[3], is_ours=True),
     ]  # fmt: skip
 
 
-def _mean_ranks(means: Means, tables: list[str], models: list[str]) -> dict[str, float]:
+def _evidence(records: list[Record], tables: list[str], models: list[str], reference: str) -> list[str]:
+    """Return our ratio of NLL, our ranks and our time in words."""
+    spent = {name: sum(r["seconds"] for r in records if r["model"] == name) for name in (OURS, reference)}
+    return [
+        f"ratio {_ratio(_means(records, 'nll'), tables, OURS, reference):.3f}",
+        *(_beside_first_rival(_mean_ranks(records, score, tables, models)) for score in ("nll", "error")),
+        f"{spent[OURS]:.0f} s, {NAMES[reference]} {spent[reference]:.0f} s",
+    ]
+
+
+def _mean_ranks(records: list[Record], score: str, tables: list[str], models: list[str]) -> dict[str, float]:
     """Rank the models on each table, 1 is the lowest. Digits beyond those of the records are chance."""
     from scipy.stats import rankdata
 
+    means = _means(records, score)
     ranks = rankdata([[round(means[t, name], DIGITS) for name in models] for t in tables], axis=1).mean(0)
     return dict(zip(models, map(float, ranks), strict=True))
 
 
-def _first_rival(ranks: dict[str, float], models: list[str]) -> str:
-    return min((name for name in models if name != OURS), key=lambda name: ranks[name])
+def _first_rival(ranks: dict[str, float]) -> str:
+    return min((name for name in ranks if name != OURS), key=lambda name: ranks[name])
+
+
+def _beside_first_rival(ranks: dict[str, float]) -> str:
+    first = _first_rival(ranks)
+    return f"ours {ranks[OURS]:.2f}, {NAMES[first]} {ranks[first]:.2f}"
 
 
 def _ratio(nll: Means, tables: list[str], model: str, reference: str) -> float:

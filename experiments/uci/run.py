@@ -92,7 +92,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     ]
     return Summary(
         "\n\n".join(filter(None, parts)),
-        _verdicts(config, found["nll"], paper[0]),
+        _verdicts(config, found["nll"], paper[0], sum(r["method"] == AUTO for r in records)),
         {"nll": _draw(config, found["nll"], paper[0])},
     )
 
@@ -225,12 +225,14 @@ def _paired(records: list[Record], folder: Path) -> list[str]:
     return [title, markdown(["set", "method", "difference"], rows)] if rows else []
 
 
-def _verdicts(config: Config, found: dict[Cell, Mean], paper: dict[Cell, Mean]) -> list[Verdict]:
+def _verdicts(config: Config, found: dict[Cell, Mean], paper: dict[Cell, Mean], n_auto: int) -> list[Verdict]:
     cells = [key for key in found if key in paper]
     close = sum(agree(found[key], paper[key]) for key in cells)
     below = _standings(found, paper, AUTO).count("below")
     given, with_sep = (_standings(found, paper, model).count("below") for model in (GIVEN, GIVEN_SEP))
     evidence = f"{_tally(found, paper, AUTO)}; with M as given {given}, with SEP {with_sep}"
+    if n_auto < (total := len(config["sets"]) * config["repetitions"]):
+        evidence += f" (preliminary: {n_auto} of {total} fits)"
     agreeing = f"{close} of {len(cells)}"
     return [
         Verdict("the paper's settings give the paper's NLL within two combined standard errors in "

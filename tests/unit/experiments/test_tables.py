@@ -86,7 +86,7 @@ def test_tables_where_catboost_was_cut_short_are_marked_and_left_out_of_a_second
     pytest.importorskip("matplotlib")
     made = [r | {"nll": 0.1} if (r["table"], r["model"]) == ("b", "cavity") else r for r in records(cut=("b",))]
     shown = summarize(made, SMALL, FOLDER)
-    assert shown.verdicts[0].evidence == "ratio 0.224; 0.500 without the 1 marked *"
+    assert shown.verdicts[0].evidence == "ratio 0.224; without the 1 marked *: ratio 0.500"
     assert "| b\\* |" in shown.text
 
 

@@ -91,6 +91,13 @@ def test_cells_with_too_few_splits_are_named():
     assert "Cells with fewer than 2 splits: Wine cavity: 0." in text
 
 
+def test_a_verdict_before_all_fits_of_our_defaults_is_preliminary():
+    made = records()
+    last = max(i for i, record in enumerate(made) if record["method"] == AUTO)
+    shown = summarize(made[:last] + made[last + 1 :], CONFIG, FOLDER)
+    assert shown.verdicts[1].evidence.endswith(" (preliminary: 15 of 16 fits)")
+
+
 def test_some_of_the_fits_are_enough_to_be_shown():
     some = [record for record in records() if record["data_set"] == "wine" and record["method"] in ("ep", "vi")]
     text = summarize(some, CONFIG, FOLDER).text
