@@ -103,6 +103,8 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     claim = (
         f"no other choice is better than the default by more than {config['margin']:.0%} (geometric mean of the NLL)"
     )
+    n_all = len(config["tables"]) * len(config["splits"])
+    claim += f" (preliminary: {len(done)} of {n_all} tables)" if len(done) < n_all else ""
     holds = ratios[best].mean > -config["margin"]
     return Summary(
         "\n\n".join(text), [Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)], {}

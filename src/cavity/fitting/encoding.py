@@ -25,7 +25,7 @@ KNOTS = 512  # of a quantile map, at most
 SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
 
-# How these were chosen: experiments/tables.
+# How these were chosen: docs/adr/0011-tables.md.
 RARE_ROWS = 3  # levels with fewer rows than this share an indicator
 LEAST_VARIANCE = 0.1  # of the indicators of a category, before they are scaled
 MOST_INDICATORS = 50  # of a category; with more levels, class frequencies are added
