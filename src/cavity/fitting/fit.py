@@ -384,22 +384,22 @@ class Fit:
                 epoch=0, objective=None, seconds=0.0, rate=0.0, damping=0.0, event=event, features=self.data.constant
             )
         kernels, sharpens = KERNELS if s.kernel is None else (str(s.kernel),), s.calibrate is not False
-        device = self._device
+        seed = self.plan.training.seed
         with torch.inference_mode(False), torch.no_grad(), JitterLog() as jitter:
-            search = Search(rows, C, kernels, sharpens, self.plan.training.seed, device, clock, history, workers)
+            search = Search(rows, C, kernels, sharpens, seed, self._device, clock, history, workers)
             try:
                 found = search.run(self._candidates(rows))
             except FactorizationError as error:
                 raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
+            jitter.take()  # of factorizations in single precision, of which nothing remains
             log_z, left_out = found.ep.log_z(found.latent)
             own_weight = (found.ep.labels.own * found.ep.labels.weight).sum(-1)
             state = SEPState(torch.diag_embed(found.latent.tau), found.latent.nu, factor_counts(own_weight))
             prior = found.model.prior(found.theta)
             scaled = prior.L.mT * found.latent.tau[:, None, :]  # u = f, so the sites are a diagonal matrix
             posterior = Posterior(prior, Whitened.from_sites(scaled @ prior.L, vector_times(state.t, prior.L)))
-        if clock.is_stopped() or clock.is_out_of_time():
-            event = Event.STOPPED if clock.is_stopped() else Event.TIME_LIMIT
-            history.note(event, max_epochs=MAX_EPOCHS)
+        if search.is_cut:
+            history.note(Event.STOPPED if clock.is_stopped() else Event.TIME_LIMIT, max_epochs=MAX_EPOCHS)
         if left_out:
             history.note(Event.FACTORS_LEFT_OUT, factors=left_out, of=int((~found.ep.labels.own).sum()))
         if jitter.matrices:
@@ -413,9 +413,8 @@ class Fit:
     def _candidates(self, rows: TrainingRows) -> Iterator[tuple[str | None, Encoding]]:
         """Yield the encodings to compare, with the scaling of each: those that the user leaves open and that differ."""
         given, seen = self.plan.settings.scaling, list[Array]()
-        for scaling in {"default": ("default", "quantile"), "auto": ("standard", "quantile")}.get(
-            given or "", (given,)
-        ):
+        choices = {"default": ("default", "quantile"), "auto": ("standard", "quantile")}
+        for scaling in choices.get(given or "", (given,)):
             encoding = self._fit_encoding(scaling, rows)
             X = encode_training(encoding, rows.X)
             if not any(np.array_equal(X, other) for other in seen):

@@ -273,6 +273,8 @@ class Search:
         clock: says when to stop.
         history: receives a record for each step, and an event for each candidate.
         workers: all make the same search; the first one decides.
+        epochs: steps so far.
+        is_cut: whether the clock has ended learning early.
     """
 
     rows: TrainingRows
@@ -285,6 +287,7 @@ class Search:
     history: History
     workers: Workers = SINGLE_PROCESS
     epochs: int = 0
+    is_cut: bool = False
 
     def run(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Found:
         """Learn the candidates, encodings with the names of their scalings; return the one that predicts best.
@@ -294,7 +297,7 @@ class Search:
         few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
         learning = list[_Candidate]()
         for scaling, encoding in candidates:
-            if learning and self.clock.is_over():
+            if learning and self._is_over():
                 break
             gp = self._on(self.rows.take(some), encoding)
             unit = gp.distance(self.seed)
@@ -341,13 +344,17 @@ class Search:
         """Make the steps that the clock allows, but the very first one in any case; end where one fails."""
         now, least = candidate.learned, 0 if self.epochs else 1
         with suppress(FactorizationError):
-            for now in islice(candidate.states, least if self.clock.is_over() else steps):
+            for i, now in enumerate(islice(candidate.states, least if self._is_over() else steps), start=1):
                 self.epochs += 1
                 self._note(None, None if is_trial else now.score * float(self.rows.weight.sum()))
-                if self.clock.is_over():
+                if i < steps and self._is_over():
                     break
         broadcast = self.workers.broadcast
         candidate.learned = now._replace(theta=broadcast(now.theta), score=broadcast(now.score))
+
+    def _is_over(self) -> bool:
+        self.is_cut = self.is_cut or self.clock.is_over()
+        return self.is_cut
 
     def _on(self, rows: TrainingRows, encoding: Encoding) -> FullGP:
         return FullGP.on_rows(rows, encoding, self.n_classes, self.kernels, self.device)
