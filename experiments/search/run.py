@@ -11,10 +11,12 @@ from unittest.mock import patch
 
 import torch
 
+from benchmarks.figures import new_figure, plain
 from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.fitting import search
-from experiments.common import DIGITS, grouped, markdown, mean_of, percent_of_log, scored_fit
+from cavity.report.palette import BLUE
+from experiments.common import DIGITS, Mean, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.tables.run import table_split
 
@@ -106,6 +108,19 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     n_all = len(config["tables"]) * len(config["splits"])
     claim += f" (preliminary: {len(done)} of {n_all} tables)" if len(done) < n_all else ""
     holds = ratios[best].mean > -config["margin"]
-    return Summary(
-        "\n\n".join(text), [Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)], {}
-    )
+    verdict = Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)
+    return Summary("\n\n".join(text), [verdict], {"search": _draw(ratios)})
+
+
+def _draw(ratios: dict[str, Mean]) -> Any:
+    """Draw the geometric mean of the NLL of each candidate relative to the default, with its standard error."""
+    names = [name for name in ratios if name != DEFAULT]
+    figure = new_figure(6.0, 0.26 * max(len(names), 4) + 0.9)
+    axes = plain(figure.subplots(), "x")
+    axes.axvline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    x, error = ([100.0 * getattr(ratios[name], part) for name in names] for part in ("mean", "se"))
+    axes.errorbar(x, range(len(names)), xerr=error, fmt="o", color=BLUE, markersize=4.0, elinewidth=1.0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("change of the NLL in percent, geometric mean; left is better than the default")
+    return figure

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from benchmarks.figures import legend, new_figure, plain
 from benchmarks.records import Record
+from cavity.report.palette import ORANGE
 from experiments.common import Split, grouped, markdown
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.tables.run import NAMES, OURS, score_fit, table_split
@@ -63,4 +67,21 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     steady = [table for table in done if all(spread[table, OURS] <= spread[table, model] for model in others)]
     claim = "the NLL of random subsets spreads no more than that of logistic regression, relative to its mean"
     verdict = Verdict(claim, len(steady) == len(done), f"on {len(steady)} of {len(done)} tables", is_ours=True)
-    return Summary("\n\n".join(text), [verdict], {})
+    return Summary("\n\n".join(text), [verdict], {"stability": _draw(done, values, config["models"])})
+
+
+def _draw(tables: list[str], values: dict[tuple[Any, ...], NDArray[np.float64]], models: list[str]) -> Any:
+    """Draw the NLL of every subset relative to the mean of its model."""
+    figure = new_figure(6.0, 0.4 * max(len(tables), 4) + 1.0)
+    axes = plain(figure.subplots(), "x")
+    axes.axvline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    for k, (model, style) in enumerate(zip(models, (("*", "black"), ("v", ORANGE)), strict=True)):
+        for i, table in enumerate(tables):
+            x = values[table, model] / values[table, model].mean()
+            axes.plot(x, np.full(len(x), i + 0.25 * (k - 0.5)), linestyle="none", marker=style[0], color=style[1],
+                      markersize=5.0, label=NAMES[model] if i == 0 else "_more")  # fmt: skip
+    axes.set_yticks(range(len(tables)), tables)
+    axes.set_ylim(len(tables) - 0.5, -0.5)
+    axes.set_xlabel("NLL of a subset relative to the mean of its model")
+    legend(figure, 2)
+    return figure

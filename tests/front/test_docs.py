@@ -127,6 +127,7 @@ def test_the_steps_of_a_method_name_code(method):
         "gp.gradients",
         "numerics.quadrature",
         "numerics.power",
+        "inference.full",
         f"inference.{method}",
     )
     places = [f"cavity.{room}" for room in rooms]

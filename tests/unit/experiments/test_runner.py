@@ -24,7 +24,7 @@ def config():
 
 def test_what_has_a_record_is_not_run_again(config, tmp_path):
     every = missing("uci", config, {}, tmp_path)
-    assert len(every) == 6
+    assert len(every) == 8
     append(tmp_path / "results.jsonl", every[2] | {"nll": 0.1})
     left = missing("uci", config, {}, tmp_path)
     assert every[2] not in left
@@ -109,5 +109,5 @@ def test_a_stopped_run_leaves_whole_records_and_no_process_and_goes_on(how, tmp_
     assert again.returncode == 0
     records = read(path)
     assert records[: len(kept)] == kept
-    assert len(records) == 6
-    assert len({json.dumps([r["method"], r["split"]]) for r in records}) == 6
+    assert len(records) == 8
+    assert len({json.dumps([r["method"], r["split"]]) for r in records}) == 8
