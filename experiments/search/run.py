@@ -122,5 +122,5 @@ def _draw(ratios: dict[str, Mean]) -> Any:
     axes.errorbar(x, range(len(names)), xerr=error, fmt="o", color=BLUE, markersize=4.0, elinewidth=1.0)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlabel("change of the NLL in percent, geometric mean; left is better than the default")
+    axes.set_xlabel("change of the NLL in percent; left is better")
     return figure

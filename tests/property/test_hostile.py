@@ -275,7 +275,7 @@ def test_probabilities_or_a_named_error_from_pieces(problem: Problem) -> None:
     check_stream(problem)
 
 
-@hostile(15)
+@hostile(10)
 @given(problems())
 def test_probabilities_or_a_named_error_of_a_search(problem: Problem) -> None:
     check_search(problem)

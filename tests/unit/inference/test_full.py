@@ -48,7 +48,7 @@ def at_convergence(monkeypatch):
     monkeypatch.setattr(full, "ADJOINT_TOL", 1e-11)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_the_gradients_are_those_of_finite_differences(at_convergence, n_classes):
     gp = process(some_rows(n_classes=n_classes), n_classes)
     model = gp.model(1.2, 8.0)
