@@ -28,7 +28,7 @@ def test_what_has_a_record_is_not_run_again(config, tmp_path):
     append(tmp_path / "results.jsonl", every[2] | {"nll": 0.1})
     left = missing("uci", config, {}, tmp_path)
     assert every[2] not in left
-    assert len(left) == 5
+    assert len(left) == 7
 
 
 def test_records_of_other_settings_do_not_count(config, tmp_path):
