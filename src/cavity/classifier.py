@@ -64,13 +64,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             the rows. "gfitc" runs EP on the latent values themselves, on all rows at once. "vi" maximizes a lower
             bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches.
         kernel: "rbf", "matern12", "matern32", "matern52" or "linear", or a `cavity.kernels.Kernel` with its own start
-            values. None is RBF, and RBF + Matérn 1/2 where all rows are inducing points. Length-scales are in units of
-            scaled inputs.
+            values. None is RBF + Matérn 1/2 where a search precedes the fit (`n_inducing="auto"`), and RBF elsewhere.
+            Length-scales are in units of scaled inputs.
         noise: initial latent noise variance, a float or (C,).
-        n_inducing: M, or a fraction of the training rows as a float in (0, 1]. "auto" takes all of up to 1,500 rows
-            (1,000 with 15 classes, 500 with 120), if `method` is "ep" or "auto" and no argument says how to learn. Then
-            leave-one-out predictions, which come with EP, choose the scaling, the kernel's parameters and the
-            sharpness. Otherwise it is 100.
+        n_inducing: M, or a fraction of the training rows as a float in (0, 1]. With "auto", if `method` is "ep" or
+            "auto" and no argument says how to learn, the fit starts with a search: leave-one-out predictions of some
+            rows, which come with EP, choose the scaling and the kernel's parameters. Up to 1,440 rows with two classes,
+            1,060 with five and 840 with ten, all rows are then inducing points. Up to 2,000 rows, 200 to 600 fixed
+            points follow, and above, 200 points that mini-batches move. Otherwise, and with more than 200 features and
+            2,000 rows, it is 100.
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
         init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),
             "random" rows, or "paper" (random rows, and kernel and noise as in the paper).
@@ -83,15 +85,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             the log) or (median, sd below, sd above), where a median of None is the initial value; "spread" to the sd
             of the classes' log length-scales about their mean; and "relevance" to the sd of all log length-scales
             below their mean.
-        scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "auto" (the better one by
-            log Z_q on the training rows) or None. "default" is "standard"; in a table with categories, dates or
-            gaps, "quantile" for its skewed columns. Where all rows are inducing points, "default" and "auto" are the
-            better of that and "quantile" by leave-one-out predictions. Dates and times are scaled in any case.
+        scaling: of numbers: "standard", "quantile" (each column to its training quantiles), "common" (one scale for all
+            columns: for pixels and other features of one kind), "auto" (the better of the first two by log Z_q on the
+            training rows) or None. "default" is "standard"; in a table with categories, dates or gaps, "quantile" for
+            its skewed columns. Where a search precedes the fit, "default" and "auto" are the best of that, "quantile"
+            and, if all columns have similar ranges, "common". Dates and times are scaled in any case.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's
             HistGradientBoostingClassifier.
-        calibrate: whether to set the sharpness of the probabilities on held-out rows. Where all rows are inducing
-            points, each row is predicted from all others. Elsewhere, with all rows at once, this takes three-fold
+        calibrate: whether to set the sharpness of the probabilities on held-out rows. After a search and with all rows
+            at once, EP predicts each row from all others. Elsewhere, with all rows at once, this takes three-fold
             cross-fitting, about as long as three more fits. With mini-batches training leaves out one row
             in twenty, at least 500 (or one in five) and at most 5,000. Copies of a row are never on both sides,
             but in a table of categories and numbers of few values, where copies are natural. Where

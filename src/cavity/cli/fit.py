@@ -48,7 +48,7 @@ from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
-SCALINGS = {"default": "default", "standard": "standard", "quantile": "quantile", "auto": "auto", "none": None}
+SCALINGS = {**{name: name for name in ("default", "standard", "common", "quantile", "auto")}, "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
 HOLDOUT = 0.2  # of the rows, by default
@@ -106,7 +106,7 @@ class Count(click.ParamType):
 @click.option(
     "--inducing", "n_inducing", type=Count({"auto": "auto"}, fractions=True), default="auto", show_default=True,
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate. auto: all of up "
-    "to 1,500 rows, otherwise 100.",
+    "to about 1,000 rows, 200 to 600 up to 2,000 rows, 200 above.",
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(KERNELS), help="[default: rbf; rbf + matern12 where all rows are inducing]")
 @click.option("--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers.")

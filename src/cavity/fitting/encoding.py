@@ -22,6 +22,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 Array = NDArray[np.float64]
 
 KNOTS = 512  # of a quantile map, at most
+SIMILAR_RANGE, LEAST_OF_A_KIND = 3.0, 5  # features of one kind: the widest is at most so many times the median
 SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
 
@@ -109,11 +110,13 @@ class Unscaled:
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     """Fit the map that `scaling` names to the training rows.
 
-    None, "standard", "quantile", or "skewed": quantiles for skewed columns, and "standard" for the others.
+    None, "standard", "common", "quantile", or "skewed": quantiles for skewed columns, and "standard" for the others.
     """
     standard = _fit_standard(X, weight)
     if scaling is None:
         return Unscaled(standard.mean)
+    if scaling == "common":
+        return Standard(standard.mean, _common(standard.sd, np.fmin.reduce(X) < np.fmax.reduce(X)))
     if scaling == "standard":
         return standard
     knots, levels = [], []
@@ -146,12 +149,33 @@ def _is_skewed(values: Array, count: Array) -> bool:
 
 
 def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
-    """Return the map that `scaling` names (None or another), given mean, sd and largest absolute value."""
+    """Return the map that `scaling` names (None, "common" or another), given mean, sd and largest absolute value."""
     if scaling is None:
         return Unscaled(mean)
     limits = np.finfo(float)
     of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)
-    return Standard(mean, np.where(sd <= np.maximum(10 * limits.eps * np.abs(mean), limits.tiny), of_constant, sd))
+    varies = sd > np.maximum(10 * limits.eps * np.abs(mean), limits.tiny)
+    sd = np.where(varies, sd, of_constant)
+    return Standard(mean, _common(sd, varies) if scaling == "common" else sd)
+
+
+def has_common_unit(X: Array) -> bool:
+    """Whether the features could be measurements of one kind, such as pixels: their ranges are similar."""
+    if np.isnan(X).any():
+        return False
+    low, high = X.min(0), X.max(0)
+    size = float(np.abs(X).max(initial=0.0))
+    spans = (high / size - low / size)[high > low] if size > 0 else np.zeros(0)
+    return len(spans) >= LEAST_OF_A_KIND and float(spans.max()) <= SIMILAR_RANGE * float(np.median(spans))
+
+
+def _common(sd: Array, varies: NDArray[np.bool_]) -> Array:
+    """Return the root mean square of the standard deviations of the features that vary, for every feature."""
+    if not varies.any():
+        return sd
+    largest = sd[varies].max()
+    common = largest * np.sqrt(np.mean((sd[varies] / largest) ** 2))
+    return np.where(varies | (sd <= 1.0), common, np.maximum(common, sd))  # above rounding errors of a large constant
 
 
 def _fit_standard(X: Array, weight: Array) -> Standard:

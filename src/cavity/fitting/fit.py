@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
@@ -33,6 +33,7 @@ from cavity.fitting.encoding import (
     TableEncoding,
     encode_training,
     fit_encoding,
+    has_common_unit,
     most_features,
     standard_scaler,
 )
@@ -45,12 +46,23 @@ from cavity.fitting.rows import (
     merge_equal_rows,
     weights_by_class,
 )
-from cavity.fitting.search import KERNELS, LOG_SHARPNESS_SD, MAX_EPOCHS, NOISE, Search, left_out_rows
+from cavity.fitting.search import (
+    KERNELS,
+    LOG_SHARPNESS_SD,
+    MAX_EPOCHS,
+    NOISE,
+    SHARED_FROM,
+    STEPS,
+    TRIAL_STEPS,
+    Search,
+    left_out_rows,
+)
 from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.residual import SAMPLE_ROWS, Residual, full_residual, measure_residual
 from cavity.inference import METHODS
 from cavity.inference.base import factor_counts
+from cavity.inference.ep import leave_one_out
 from cavity.inference.sep import SEPState
 from cavity.kernels import BY_NAME, Kernel
 from cavity.kernels.base import numbers
@@ -181,7 +193,7 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     """Fit rows in memory."""
     check_two_classes(table.classes)
     rows = merge_equal_rows(table.rows)
-    plan = plan_fit(options.settings, len(rows.X), options.seed, len(table.classes))
+    plan = plan_fit(options.settings, len(rows.X), options.seed, len(table.classes), rows.X.shape[1])
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     _warn_left_out(table.schema, options)
@@ -213,7 +225,7 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
     class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
     weight = known.class_counts * class_weight
-    plan = plan_fit(settings, known.n_rows, seed, len(known.classes))
+    plan = plan_fit(settings, known.n_rows, seed, len(known.classes), known.n_features)
     constant = ""
     if not plan.is_full_batch:
         _warn_left_out(known.schema, options)
@@ -294,13 +306,30 @@ def _resources(plan: FitPlan, data: DataDescription, workers: Workers) -> Iterat
             MAX_EPOCHS if plan.is_full_gp else training.max_epochs,
             verbose,
             describe,
-            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" and not plan.is_full_gp else 0,
+            search=TRIAL_STEPS + STEPS if plan.searches and not plan.is_full_gp else 0,
+            trials=min(TRIAL_EPOCHS, training.max_epochs) if settings.scaling == "auto" and not plan.searches else 0,
             final=PASS_COST * (training.final_sweeps + FINAL_PASSES),
             folds=plan.folds,
             max_seconds=settings.max_seconds,
         ) as report,
     ):
         yield report
+
+
+class Found(NamedTuple):
+    """The result of a search on some rows.
+
+    Attributes:
+        scaling: the best one.
+        kernel: the best one, with its parameters.
+        seconds: that the search took.
+        records: of its history.
+    """
+
+    scaling: str | None
+    kernel: Kernel
+    seconds: float
+    records: list[Record]
 
 
 class TrainedModel(NamedTuple):
@@ -337,7 +366,9 @@ class Fit:
     def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
         """Train on rows in memory; return the model and its calibration."""
         if self.plan.is_full_gp:
-            return self._search(rows)
+            return self._full_gp(rows)
+        if self.plan.searches:
+            return self._searched(rows)
         scaling = self.plan.settings.scaling
         scaling = self._choose_scaling(rows) if scaling == "auto" else scaling
         rows, held_out = self._hold_out(rows)
@@ -348,7 +379,7 @@ class Fit:
 
     def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibration]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
-        n_held, drawn, scaling = self._n_held_out, known.sample, self.plan.settings.scaling
+        n_held, drawn, scaling, found = self._n_held_out, known.sample, self.plan.settings.scaling, None
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
         most = max(n_held, known.n_rows // HELD_OUT_FRACTION)
         skip = find_copies(source, known, n_held, most, self.options.workers) if n_held else None
@@ -358,6 +389,9 @@ class Fit:
             hashes, first = np.unique(place[place >= 0], return_index=True)
             statistics = statistics.without(known.schema, sample.X[place >= 0][first], skip.by_class[hashes])
         held_out, sample = sample.take(np.flatnonzero(place >= 0)[:n_held]), sample.take(np.flatnonzero(place < 0))
+        if self.plan.searches:
+            found = self._choose(sample)
+            scaling = found.scaling
         encoding = fit_encoding(
             known.schema,
             scaling,
@@ -371,22 +405,65 @@ class Fit:
             transform = partial(encode_training, encoding)
             return StreamData(source, known, transform, class_weight, skip, self._device, dtype, self.options.workers)
 
-        model = self._train(stream, sample, encoding, "fit")
+        model = self._train(stream, sample, encoding, "fit", found)
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
-    def _search(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+    def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+        """Search for kernel and scaling on some rows, then fit all: by EP with both fixed, or by mini-batches."""
+        rows, held_out = self._hold_out(rows)
+        found = self._choose(rows)
+        model = self._train_rows(rows, found.scaling, "fit", found)
+        if held_out is not None:
+            return model, self._calibrate(model.trained, [model.predict(held_out)])
+        sharpens = self.plan.is_full_batch and self.plan.settings.calibrate is not False
+        parts = [self._leave_out(rows, model)] if sharpens else []
+        return model, self._calibrate(model.trained, parts, LOG_SHARPNESS_SD)
+
+    def _choose(self, rows: TrainingRows) -> Found:
+        """Return the best kernel and scaling, by a search on some of the rows.
+
+        A fit that can resume makes the same search again, so no time limit may cut it.
+        """
+        s, report = self.plan.settings, self.report
+        if report is not None:
+            report.begin("search")
+        history = History(None if report is None else lambda record: report.advance(record["epoch"]))
+        search = self._search(rows, history, None if s.checkpoint is not None else s.max_seconds)
+        with torch.inference_mode(False), torch.no_grad(), JitterLog():
+            try:
+                best = search.choose(self._candidates(rows))
+            except FactorizationError as error:
+                raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
+        return Found(best.scaling, best.kernel, search.clock.seconds(), search.history.records)
+
+    def _leave_out(self, rows: TrainingRows, model: TrainedModel) -> HeldOut:
+        """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
+        workers, C, trained = self.options.workers, len(self.data.classes), model.trained
+        data = array_data(rows, model.encoding, C, self._device, model.model.dtype, workers)
+        found = leave_one_out(model.model.prior(trained.theta), trained.state, trained.posterior.whitened, data.full)
+        at = data.row_ids.to(self._device)
+        whole = [x.new_zeros(C, len(rows.y)).index_copy_(1, at, x) for x in found]
+        mean, var = (x.cpu() for x in workers.sum(*whole))
+        y, weight = torch.from_numpy(rows.y), torch.from_numpy(rows.weight)
+        return HeldOut(mean, var, y, weight, 0.0, torch.from_numpy(model.own_weight / model.own_weight.sum()))
+
+    def _search(self, rows: TrainingRows, history: History, max_seconds: float | None) -> Search:
+        s, workers = self.plan.settings, self.options.workers
+        clock = Clock(MAX_EPOCHS, max_seconds, workers, self.options.stop)
+        kernels, sharpens = KERNELS if s.kernel is None else (str(s.kernel),), s.calibrate is not False
+        about = kernels, sharpens, self.plan.training.seed, self._device, clock, history, workers
+        return Search(rows, len(self.data.classes), *about)
+
+    def _full_gp(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
         """Find the best full Gaussian process; its leave-one-out predictions calibrate it."""
-        s, workers, C = self.plan.settings, self.options.workers, len(self.data.classes)
-        history, clock = History(self.report), Clock(MAX_EPOCHS, s.max_seconds, workers, self.options.stop)
+        history = History(self.report)
+        search = self._search(rows, history, self.plan.settings.max_seconds)
         if self.data.constant:
             event = Event.CONSTANT_FEATURES
             history.add(
                 epoch=0, objective=None, seconds=0.0, rate=0.0, damping=0.0, event=event, features=self.data.constant
             )
-        kernels, sharpens = KERNELS if s.kernel is None else (str(s.kernel),), s.calibrate is not False
-        seed = self.plan.training.seed
         with torch.inference_mode(False), torch.no_grad(), JitterLog() as jitter:
-            search = Search(rows, C, kernels, sharpens, seed, self._device, clock, history, workers)
             try:
                 found = search.run(self._candidates(rows))
             except FactorizationError as error:
@@ -399,54 +476,67 @@ class Fit:
             scaled = prior.L.mT * found.latent.tau[:, None, :]  # u = f, so the sites are a diagonal matrix
             posterior = Posterior(prior, Whitened.from_sites(scaled @ prior.L, vector_times(state.t, prior.L)))
         if search.is_cut:
-            history.note(Event.STOPPED if clock.is_stopped() else Event.TIME_LIMIT, max_epochs=MAX_EPOCHS)
+            history.note(Event.STOPPED if search.clock.is_stopped() else Event.TIME_LIMIT, max_epochs=MAX_EPOCHS)
         if left_out:
             history.note(Event.FACTORS_LEFT_OUT, factors=left_out, of=int((~found.ep.labels.own).sum()))
         if jitter.matrices:
             history.note(Event.JITTER_ADDED, **jitter.take())
         posterior = replace(posterior, residual=full_residual(found.latent.var + NOISE, found.latent.prior_var))
         trained = Trained(found.theta, state, posterior, log_z, history, found.epochs)
-        parts = [left_out_rows(found.ep, found.latent)] if sharpens else []
+        parts = [left_out_rows(found.ep, found.latent)] if search.sharpens else []
         calibration = self._calibrate(trained, parts, LOG_SHARPNESS_SD)
         return TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy()), calibration
 
     def _candidates(self, rows: TrainingRows) -> Iterator[tuple[str | None, Encoding]]:
         """Yield the encodings to compare, with the scaling of each: those that the user leaves open and that differ."""
         given, seen = self.plan.settings.scaling, list[Array]()
-        choices = {"default": ("default", "quantile"), "auto": ("standard", "quantile")}
-        for scaling in choices.get(given or "", (given,)):
+        scalings: list[str | None] = [given]
+        if given in ("default", "auto"):
+            is_alike = self.data.schema is None and has_common_unit(rows.X)
+            scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "quantile"]
+        for scaling in scalings:
             encoding = self._fit_encoding(scaling, rows)
             X = encode_training(encoding, rows.X)
             if not any(np.array_equal(X, other) for other in seen):
                 seen.append(X)
                 yield scaling, encoding
 
-    def initialize(self, rows: TrainingRows, encoding: Encoding) -> ParametricPrior:
-        """Return the model with its initial hyper-parameters, chosen from these rows."""
+    def initialize(self, rows: TrainingRows, encoding: Encoding, found: Found | None = None) -> ParametricPrior:
+        """Return the model with its initial hyper-parameters, chosen from these rows or found by a search."""
         s, initial, C = self.plan.settings, self.plan.initial, len(self.data.classes)
         X = encode_training(encoding, rows.X)
         given, seed = self._given_inducing(encoding), self.plan.training.seed
         lengthscale = initial.lengthscale * median_distance(X, np.random.default_rng(seed)) ** initial.power
-        nudge = NUDGE * lengthscale if s.learn_inducing and s.init != "paper" else 0.0
+        is_fixed, is_shared = found is not None and self.plan.is_full_batch, found is not None and C >= SHARED_FROM
+        learned = (False, False) if is_fixed else (s.learn_kernel, s.learn_inducing)
+        shared = (is_shared, is_fixed or is_shared) if found is not None else (s.share_kernel, s.share_inducing)
+        nudge = NUDGE * lengthscale if learned[1] and s.init != "paper" else 0.0
         rng = np.random.default_rng(seed)
         Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
-        kernel = s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance)
-        if isinstance(encoding, TableEncoding):
-            kernel = for_groups(kernel, [group.column for group in encoding.groups], encoding.feature_groups)
+        kernel: Kernel
+        noise: ArrayLike
+        if found is not None:
+            kernel, noise = found.kernel, NOISE
+        else:
+            kernel = s.kernel if isinstance(s.kernel, Kernel) else BY_NAME[s.kernel or "rbf"](variance=initial.variance)
+            noise = initial.noise if s.noise is None else numbers("noise", s.noise)
+            if isinstance(encoding, TableEncoding):
+                kernel = for_groups(kernel, [group.column for group in encoding.groups], encoding.feature_groups)
         model = initial_prior(
             kernel,
             X,
             C,
             Z,
-            initial.noise if s.noise is None else numbers("noise", s.noise),
-            (s.learn_kernel, s.learn_inducing),
-            (s.share_kernel, s.share_inducing),
+            noise,
+            learned,
+            shared,
             lengthscale,
             self._device,
             DTYPES[s.dtype],
         )
         broadcast = self.options.workers.broadcast
-        return replace(model, values={name: broadcast(value) for name, value in model.values.items()})
+        values = {name: broadcast(value) for name, value in model.values.items()}
+        return replace(model, values=values, noise_in_u=not is_fixed)
 
     def result(self, fitted: TrainedModel, calibration: Calibration) -> FittedModel:
         """Gather what the classifier publishes, and warn of what makes log Z or the predictions less exact."""
@@ -491,19 +581,26 @@ class Fit:
     def _fit_encoding(self, scaling: str | None, rows: TrainingRows) -> Encoding:
         return fit_encoding(self.data.schema, scaling, rows.X, rows.y, rows.weight, len(self.data.classes))
 
-    def _train_rows(self, rows: TrainingRows, scaling: str | None, name: str) -> TrainedModel:
+    def _train_rows(
+        self, rows: TrainingRows, scaling: str | None, name: str, found: Found | None = None
+    ) -> TrainedModel:
         encoding = self._fit_encoding(scaling, rows)
 
         def arrays(dtype: torch.dtype) -> ArrayData:
             return array_data(rows, encoding, len(self.data.classes), self._device, dtype, self.options.workers)
 
-        return self._train(arrays, rows, encoding, name)
+        return self._train(arrays, rows, encoding, name, found)
 
     def _train(
-        self, load: Callable[[torch.dtype], Data], sample: TrainingRows, encoding: Encoding, name: str
+        self,
+        load: Callable[[torch.dtype], Data],
+        sample: TrainingRows,
+        encoding: Encoding,
+        name: str,
+        found: Found | None = None,
     ) -> TrainedModel:
         """Initialize and train; `name` is "fit", or that of a fold, which is neither displayed nor watched."""
-        s, model = self.plan.settings, self.initialize(sample, encoding)
+        s, model = self.plan.settings, self.initialize(sample, encoding, found)
         method, data = self.plan.inference(), load(model.dtype)
         if method.learns_q:
             model = model.with_q(method.init(model.prior(model.start()), data.own_weight, len(data)))
@@ -518,6 +615,8 @@ class Fit:
         priors = s.log_priors(isinstance(encoding, TableEncoding))
         hyper_prior, workers, stop = HyperPrior(model, dict(priors)), self.options.workers, self.options.stop
         checkpointer, plan, advance = self._checkpointer(name), self.plan.training, None
+        if found is not None and plan.max_seconds is not None:
+            plan = replace(plan, max_seconds=max(plan.max_seconds - found.seconds, 1e-9))
         if self.report is not None:
             self.report.begin("trial" if self.is_trial else name.partition("-")[0])
             advance = self.report.advance
@@ -526,6 +625,9 @@ class Fit:
             trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
         if self.data.constant and is_main:
             trainer.note(0, None, 0.0, Event.CONSTANT_FEATURES, features=self.data.constant)
+        for record in () if found is None else found.records:
+            if record["event"] == Event.CANDIDATE:
+                trainer.history.add(**record)
         lbfgs = self.plan.lbfgs(model)
         try:
             with trainer.jitter:

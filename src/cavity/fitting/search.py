@@ -24,7 +24,7 @@ from torch import Tensor
 from cavity.fitting.calibration import HeldOut
 from cavity.fitting.encoding import Encoding, TableEncoding, encode_training
 from cavity.fitting.rows import TrainingRows
-from cavity.gp.prior import KERNEL
+from cavity.gp.prior import KERNEL, Prior
 from cavity.gp.probabilities import log_p_of
 from cavity.gp.sites import Site
 from cavity.inference.full import FullEP, Labels, Latent
@@ -38,32 +38,37 @@ from cavity.training.optimizers import Adam
 from cavity.training.parameters import HyperPrior, ParametricPrior, PriorSpec
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 # How these were chosen: docs/defaults.md.
 KERNELS = ("rbf", "matern12")  # their sum: a smooth part and a rough one
 REACH = {"matern12": 4.0}  # initial length-scale, relative to the one of "rbf"
 NOISE = 1.0  # only the ratio of variance and noise matters
 START_ROWS, LEARN_ROWS, LEAST_OF_CLASS = 300, 600, 20  # of the search
-START_WORK, LEARN_WORK = 1e8, 1.2e9  # of a step, at most: classes times rows³
+START_WORK, LEARN_WORK = 6e7, 8e8  # of a step, at most: classes times rows³
 START_SWEEPS, START_DAMPING = 8, 0.6
 SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-scale, and of 4 of the variance
-FIRST = ((0, 1), (0, 4), (2, 2), (2, 5))  # such powers, to start from
+FIRST = (0, 1), (0, 4), (2, 2), (2, 5)  # such powers, to start from
+HANDICAP = 1.02  # of the loss with quantiles
+BEHIND, HOPELESS = 0.1, 0.12  # of the best start's loss, by which that of a candidate may be higher; before it climbs
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
-DTYPE = torch.float32  # of the factorizations of the search
+DTYPE = torch.float32  # of the search
+SHARED_FROM = 7  # classes: then all have one kernel
 EVIDENCE_ROWS, MOST_EVIDENCE = 60.0, 0.7  # log Z has a weight of this number over that of the rows, and at most this
 CLIP_STEPS = 7  # a gradient is cut at twice the median norm of the last ones
 VARIANCE = 30.0  # median of its prior
 LOG_SHARPNESS_SD = 0.3
 TRIAL_STEPS = 10  # before only the best candidate is kept
 FINAL_STEPS, FINAL_RATE, FINAL_WORK = 6, 0.1, 2.4e10  # on all rows; at most so many classes times inputs³
-COARSE_SWEEPS, COARSE_TOL = 30, 1e-2  # in single precision
-FINAL_SWEEPS, FINAL_TOL = 200, 1e-3
+COARSE_SWEEPS, COARSE_TOL = 100, 7e-4  # in single precision
+FINAL_SWEEPS, FINAL_TOL, FINAL_DAMPING = 200, 1e-3, 0.8
 PRIORS: PriorSpec = {
     "lengthscale": (None, 2.0, math.inf),
     "relevance": 0.7,
     "spread": 0.3,
     "variance": (None, 3.0),
 }
+COMMON_RELEVANCE = 0.15  # where features are of one kind, such as pixels
 MAX_EPOCHS = TRIAL_STEPS + STEPS + FINAL_STEPS
 
 
@@ -80,16 +85,24 @@ class FullGP:
         labels: of the rows.
         kernel: the kernel for a length-scale and a variance.
         device: of all tensors.
+        dtype: of the covariances.
     """
 
     features: Array
     labels: Labels
     kernel: Callable[[float, float], Kernel]
     device: torch.device
+    dtype: torch.dtype = torch.float64
 
     @classmethod
     def on_rows(
-        cls, rows: TrainingRows, encoding: Encoding, n_classes: int, names: Sequence[str], device: torch.device
+        cls,
+        rows: TrainingRows,
+        encoding: Encoding,
+        n_classes: int,
+        names: Sequence[str],
+        device: torch.device,
+        dtype: torch.dtype = torch.float64,
     ) -> FullGP:
         """Return the process on these rows."""
         features, place = np.unique(encode_training(encoding, rows.X), axis=0, return_inverse=True)
@@ -103,7 +116,7 @@ class FullGP:
                 return whole
             return for_groups(whole, [group.column for group in encoding.groups], encoding.feature_groups)
 
-        return cls(features, Labels(index, own, weight, len(features)), kernel, device)
+        return cls(features, Labels(index, own, weight, len(features)), kernel, device, dtype)
 
     @property
     def n_classes(self) -> int:
@@ -112,15 +125,17 @@ class FullGP:
 
     def model(self, lengthscale: float, variance: float, is_shared: bool = False) -> ParametricPrior:
         """Return the prior at its initial values; its kernel is learned, its noise and inducing points are not."""
-        Z, dtype = self.features[None], torch.float64
-        C = 1 if is_shared else self.n_classes
-        shared = is_shared, True
-        kernel = self.kernel(lengthscale, variance)
+        is_shared = is_shared or self.n_classes >= SHARED_FROM
+        C, shared = 1 if is_shared else self.n_classes, (is_shared, True)
+        kernel, Z, learned = self.kernel(lengthscale, variance), self.features[None], (True, False)
         model = initial_prior(
-            kernel, self.features, C, Z, NOISE, (True, False), shared, lengthscale, self.device, dtype
+            kernel, self.features, C, Z, NOISE, learned, shared, lengthscale, self.device, torch.float64
         )
-        learned = tuple(name for name in model.learned if name.startswith(KERNEL))
-        return replace(model, learned=learned, n_classes=self.n_classes, noise_in_u=False)
+        values = {name: value.to(self.dtype) for name, value in model.values.items()}
+        names = tuple(name for name in model.learned if name.startswith(KERNEL))
+        return replace(
+            model, values=values, learned=names, n_classes=self.n_classes, dtype=self.dtype, noise_in_u=False
+        )
 
     def distance(self, seed: int) -> float:
         """Return the median distance between inputs."""
@@ -137,14 +152,26 @@ class Learned(NamedTuple):
 
 
 @dataclass
-class _Candidate:
+class Candidate:
     """A candidate that is being learned: `states` yields its states, of which `learned` is the last so far."""
 
     scaling: str | None
     encoding: Encoding
     unit: float
+    model: ParametricPrior
     states: Iterator[Learned]
     learned: Learned
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel as learned so far."""
+        prior = self.model.prior(self.learned.theta.to(torch.float64))
+        return prior.kernel.fitted(prior.params)
+
+    @property
+    def loss(self) -> float:
+        """The negative log density per row, with a handicap where the scaling hides how far apart values are."""
+        return -self.learned.score * (HANDICAP if self.scaling == "quantile" else 1.0)
 
 
 class Found(NamedTuple):
@@ -165,7 +192,7 @@ class Found(NamedTuple):
     epochs: int
 
 
-def some_rows(y: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+def some_rows(y: NDArray[np.int64], count: int, seed: int) -> Indices:
     """Draw about `count` rows; a class keeps its share of them, but at least 20 rows if it has them."""
     if len(y) <= count:
         return np.arange(len(y))
@@ -175,9 +202,8 @@ def some_rows(y: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
     return np.sort(np.concatenate([order[y[order] == k][:n] for k, n in enumerate(wanted)]))
 
 
-def covariance(model: ParametricPrior, theta: Float[Tensor, "P"]) -> Float[Tensor, "_ n n"]:
+def covariance(prior: Prior) -> Float[Tensor, "_ n n"]:
     """Return K at the inputs, with the least noise on its diagonal, as `Prior.L` has it."""
-    prior = model.prior(theta)
     K = prior.K
     return add_to_diagonal_(K.clone(), prior.least_noise * K.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True))
 
@@ -197,16 +223,30 @@ def log_density(part: HeldOut, sharpness: float) -> float:
     return float((part.weight * log_p).sum() / part.weight.sum())
 
 
-def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
-    """Return a length-scale and a variance to start from, by hill climbing on a grid; the same for all classes."""
+class Start(NamedTuple):
+    """A place on the grid of length-scales and variances, and its leave-one-out log density per row."""
+
+    place: tuple[int, int]
+    score: float
+
+    def values(self, unit: float) -> tuple[float, float]:
+        """Return the length-scale and the variance."""
+        return unit * 2.0 ** self.place[0], 4.0 ** self.place[1]
+
+
+def find_start(gp: FullGP, unit: float, first: Sequence[tuple[int, int]], least: float = -math.inf) -> Start:
+    """Return where to start, by hill climbing on a grid from the best of the `first` places; one for all classes.
+
+    If all of these are worse than `least`, the best of them is returned.
+    """
     found: dict[tuple[int, int], float] = {}
     total = float(gp.labels.weight.sum())
 
     def score(place: tuple[int, int]) -> float:
         if place not in found:
-            model = gp.model(unit * 2.0 ** place[0], 4.0 ** place[1], is_shared=True)
+            model = gp.model(*Start(place, 0.0).values(unit), is_shared=True)
             try:
-                K = covariance(model, model.start())
+                K = covariance(model.prior(model.start()))
                 ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(K, START_SWEEPS, START_DAMPING, 0.0).ep
                 away = (place[1] * math.log(4.0) - math.log(VARIANCE)) / 3.0
                 found[place] = log_density(left_out_rows(ep, ep.latent(K)), 1.0) - 0.5 * away**2 / total
@@ -214,8 +254,8 @@ def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
                 found[place] = -math.inf
         return found[place]
 
-    best, step = max(FIRST, key=score), 2
-    while step:
+    best, step = max(first, key=score), 2
+    while step and score(best) >= least:
         a, b = best
         steps = ((step, 0), (-step, 0), (0, step), (0, -step), (step, step))
         around = [(a + i, b + j) for i, j in steps if SHORTEST <= a + i <= LONGEST and LOWEST <= b + j <= HIGHEST]
@@ -224,7 +264,7 @@ def find_start(gp: FullGP, unit: float) -> tuple[float, float]:
             best = top
         else:
             step -= 1
-    return unit * 2.0 ** best[0], 4.0 ** best[1]
+    return Start(best, score(best))
 
 
 def learn(
@@ -234,20 +274,19 @@ def learn(
     total = float(gp.labels.weight.sum())
     theta, log_sharpness, adjoint = start.theta, math.log(start.sharpness), None
     adam, norms = _Adam(rate, n_rows=total), list[float]()
-    no_rows = torch.from_numpy(gp.features[:0]).to(gp.device)
-    ep, K = start.ep, covariance(model, theta)
-    ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(K, START_SWEEPS, DAMPING, 0.0).ep if ep is None else ep
+    no_rows, prior, ep = model.values["Z"][0, :0], model.prior(theta), start.ep
+    if ep is None:
+        ep = FullEP.start(gp.labels, NOISE, DTYPE).converged(covariance(prior), START_SWEEPS, DAMPING, 0.0).ep
     for step in range(steps + 1):
-        q = ep.latent(covariance(model, theta))
+        q = ep.latent(covariance(prior))
         found = ep.prediction(q, math.exp(log_sharpness), adjoint)
         yield Learned(theta, math.exp(log_sharpness), found.log_density / total, ep)
         if step == steps:
             return
-        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), min(EVIDENCE_ROWS / total, MOST_EVIDENCE))
+        by_K = torch.lerp(found.by_K, ep.log_z_by_K(q), min(EVIDENCE_ROWS / total, MOST_EVIDENCE)).to(theta.dtype)
         ep, adjoint = ep.swept(q, DAMPING), found.adjoint or None
-        bound = model.prior(theta).bound
-        blocks = bound.blocks(no_rows)
-        by = bound.pull_back(blocks, by_K, by_K.new_zeros(*by_K.shape[:2], 0), by_K.new_zeros(len(by_K), 0))
+        none = by_K.new_zeros(*by_K.shape[:2], 0)
+        by = prior.bound.pull_back(prior.bound.blocks(no_rows), by_K, none, none[:, 0])
         gradient = hyper_prior.add_gradient(theta, model.join({KERNEL + n: v for n, v in by.by_params.items()}))
         by_sharpness = found.by_log_sharpness - log_sharpness / LOG_SHARPNESS_SD**2 if sharpens else 0.0
         gradient = torch.cat([gradient, gradient.new_tensor([by_sharpness])])  # Adam moves the sharpness too
@@ -257,6 +296,7 @@ def learn(
         gradient = gradient * min(1.0, 2.0 * median(norms[-CLIP_STEPS:]) / max(norms[-1], 1e-30))
         moved = adam.step(torch.cat([theta, theta.new_tensor([log_sharpness])]), gradient, step / steps)
         theta, log_sharpness = moved[:-1], float(moved[-1])
+        prior = model.prior(theta)
 
 
 @dataclass
@@ -290,57 +330,84 @@ class Search:
     is_cut: bool = False
 
     def run(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Found:
-        """Learn the candidates, encodings with the names of their scalings; return the one that predicts best.
-
-        After a few steps only the best one is kept.
-        """
-        few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
-        learning = list[_Candidate]()
-        for scaling, encoding in candidates:
-            if learning and self._is_over():
-                break
-            gp = self._on(self.rows.take(some), encoding)
-            unit = gp.distance(self.seed)
-            model = gp.model(*find_start(self._on(self.rows.take(few), encoding), unit))
-            begun = self._begin(gp, model, Learned(model.start()), unit, STEPS, RATE)
-            learning.append(candidate := _Candidate(scaling, encoding, unit, *begun))
-            self._advance(candidate, TRIAL_STEPS, is_trial=True)
-            self._note(Event.CANDIDATE, scaling=str(scaling), rows=len(some), nll=-candidate.learned.score)
-        best = max(learning, key=lambda candidate: candidate.learned.score)
-        self._advance(best, STEPS)
-        gp, learned = self._on(self.rows, best.encoding), best.learned
+        """Learn on some rows, continue the best candidate on all of them, and return its q(f) there."""
+        best = self.choose(candidates)
+        gp = self._on(self.rows, best.encoding, torch.float64)
         model = gp.model(best.unit, VARIANCE)
+        learned = best.learned._replace(theta=best.learned.theta.to(torch.float64))
+        some = self._draw(LEARN_ROWS, LEARN_WORK)
         if len(some) < len(self.rows.y):
             learned = learned._replace(ep=self._extend(gp, model, learned, some))
             steps = int(min(FINAL_STEPS, FINAL_WORK / (self.n_classes * float(gp.labels.n_inputs) ** 3)))
             if steps:
-                states, first = self._begin(gp, model, learned, best.unit, steps, FINAL_RATE)
-                last = _Candidate(best.scaling, best.encoding, best.unit, states, first)
+                last = self._begin(gp, model, learned, best, steps, FINAL_RATE)
                 self._advance(last, steps)
                 learned = last.learned
         return self._infer(gp, model, best.encoding, learned)
 
-    def _draw(self, count: int, work: float) -> NDArray[np.int64]:
+    def choose(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Candidate:
+        """Learn the candidates, encodings with the names of their scalings, on some rows; return the best one.
+
+        Those that start far behind are dropped at once, and after a few steps only the best one is kept.
+        """
+        few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
+        learning = list[Candidate]()
+        for candidate in self._begin_all(candidates, few, some):
+            if learning and self._is_over():
+                break
+            learning.append(candidate)
+            self._advance(candidate, TRIAL_STEPS, is_trial=True)
+            self._note_candidate(candidate.scaling, len(some), candidate.learned.score)
+        best = min(learning, key=lambda candidate: candidate.loss)
+        self._advance(best, STEPS)
+        return best
+
+    def _begin_all(
+        self, candidates: Iterable[tuple[str | None, Encoding]], few: Indices, some: Indices
+    ) -> Iterator[Candidate]:
+        """Yield the candidates whose best start on few rows is not far behind that of the best one."""
+        found, first, least = list[tuple[str | None, Encoding, float, Start]](), list(FIRST), -math.inf
+        for scaling, encoding in candidates:
+            if found and self._is_over():
+                break
+            gp = self._on(self.rows.take(few), encoding, DTYPE)
+            unit = gp.distance(self.seed)
+            start = self.workers.broadcast(find_start(gp, unit, first, least))
+            found.append((scaling, encoding, unit, start))
+            first, least = [start.place], max(least, (1.0 + HOPELESS) * start.score)
+        found.sort(key=lambda one: -one[-1].score)
+        worst = (1.0 + BEHIND) * found[0][-1].score
+        for scaling, encoding, unit, start in found:
+            if start.score < worst:
+                self._note_candidate(scaling, len(few), start.score)
+                continue
+            gp = self._on(self.rows.take(some), encoding, DTYPE)
+            model, nothing = gp.model(*start.values(unit)), Learned(torch.empty(0))
+            candidate = Candidate(scaling, encoding, unit, model, iter(()), nothing)
+            yield self._begin(gp, model, Learned(model.start()), candidate, STEPS, RATE)
+
+    def _draw(self, count: int, work: float) -> Indices:
         return some_rows(self.rows.y, min(count, int((work / self.n_classes) ** (1 / 3))), self.seed)
 
-    def _extend(self, gp: FullGP, model: ParametricPrior, learned: Learned, some: NDArray[np.int64]) -> FullEP:
+    def _extend(self, gp: FullGP, model: ParametricPrior, learned: Learned, some: Indices) -> FullEP:
         """Return EP on all rows, from EP on some of them: the others begin with what these predict."""
         ep = FullEP.start(gp.labels, NOISE, DTYPE)
         if learned.ep is not None:
             at = torch.from_numpy(some).to(self.device)
             sites = (x.index_copy(-1, at, known) for x, known in zip(ep.sites, learned.ep.sites, strict=True))
             ep = replace(ep, sites=Site(*sites))
-        return ep.swept(ep.latent(covariance(model, learned.theta)), 1.0)
+        return ep.swept(ep.latent(covariance(model.prior(learned.theta))), 1.0)
 
     def _begin(
-        self, gp: FullGP, model: ParametricPrior, start: Learned, unit: float, steps: int, rate: float
-    ) -> tuple[Iterator[Learned], Learned]:
-        """Return the states of learning, and the first of them."""
-        hyper_prior = HyperPrior(gp.model(unit, VARIANCE), PRIORS)
+        self, gp: FullGP, model: ParametricPrior, start: Learned, of: Candidate, steps: int, rate: float
+    ) -> Candidate:
+        """Return the candidate before its first step from `start`."""
+        alike = {"relevance": COMMON_RELEVANCE} if of.scaling == "common" else {}
+        hyper_prior = HyperPrior(gp.model(of.unit, VARIANCE), {**PRIORS, **alike})
         states = learn(gp, model, start, hyper_prior, steps, rate, self.sharpens)
-        return states, next(states)
+        return replace(of, model=model, states=states, learned=next(states))
 
-    def _advance(self, candidate: _Candidate, steps: int, is_trial: bool = False) -> None:
+    def _advance(self, candidate: Candidate, steps: int, is_trial: bool = False) -> None:
         """Make the steps that the clock allows, but the very first one in any case; end where one fails."""
         now, least = candidate.learned, 0 if self.epochs else 1
         with suppress(FactorizationError):
@@ -356,18 +423,21 @@ class Search:
         self.is_cut = self.is_cut or self.clock.is_over()
         return self.is_cut
 
-    def _on(self, rows: TrainingRows, encoding: Encoding) -> FullGP:
-        return FullGP.on_rows(rows, encoding, self.n_classes, self.kernels, self.device)
+    def _on(self, rows: TrainingRows, encoding: Encoding, dtype: torch.dtype) -> FullGP:
+        return FullGP.on_rows(rows, encoding, self.n_classes, self.kernels, self.device, dtype)
 
     def _infer(self, gp: FullGP, model: ParametricPrior, encoding: Encoding, learned: Learned) -> Found:
         """Return q(f) at fixed hyper-parameters."""
-        K, theta = covariance(model, learned.theta), learned.theta
+        K, theta = covariance(model.prior(learned.theta)), learned.theta
         ep = FullEP.start(gp.labels, NOISE, DTYPE) if learned.ep is None else learned.ep
-        ep = ep.converged(K, COARSE_SWEEPS, DAMPING, COARSE_TOL).ep
-        ep, sweeps, change = replace(ep, dtype=torch.float64).converged(K, FINAL_SWEEPS, DAMPING, FINAL_TOL)
+        ep = ep.converged(K, COARSE_SWEEPS, FINAL_DAMPING, COARSE_TOL).ep
+        ep, sweeps, change = replace(ep, dtype=torch.float64).converged(K, FINAL_SWEEPS, FINAL_DAMPING, FINAL_TOL)
         if change >= FINAL_TOL:
             self._note(Event.NOT_CONVERGED, method="EP", sweeps=sweeps, change=change, tol=FINAL_TOL)
         return Found(encoding, model, theta, ep, ep.latent(K), self.epochs)
+
+    def _note_candidate(self, scaling: str | None, rows: int, score: float) -> None:
+        self._note(Event.CANDIDATE, scaling=str(scaling), rows=rows, nll=-score)
 
     def _note(self, event: Event | None, objective: float | None = None, **fields: Any) -> None:
         record = {"epoch": self.epochs, "objective": objective, "seconds": self.clock.seconds(), "rate": RATE}

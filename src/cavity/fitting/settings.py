@@ -40,11 +40,15 @@ EPOCHS = 250
 LBFGS_EPOCHS = 50  # iterations
 INFERENCE_SWEEPS = 5000  # where only q(u) is inferred
 BATCH_SIZE = 500
-N_INDUCING = 100
+N_INDUCING, SEARCHED_INDUCING = 100, 200  # with "auto", and with mini-batches after a search
+FIXED_INDUCING, FIXED_WORK = (200, 600), 1e9  # at fixed places; classes times rows times their square
+FIXED_SWEEPS, FIXED_TOL = 100, 1e-3  # of EP at fixed places
+SEARCHED_STEPS, STEP_ROWS = 600, 25  # of mini-batches after a search, at least; rows for each further step
+MOST_SEARCHED = 200  # features with mini-batches: with more, the sum of two kernels takes too long
 FULL_GP_ROWS = 1500  # all of them are inducing points with n_inducing="auto"
-FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 1.5e10  # classes times rows², of which memory holds half a dozen, and times rows³
-# A full GP is learned in its own way. Any other value of these is a wish for the general one.
-OF_FULL_GP: Mapping[str, tuple[Any, ...]] = {
+FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 6e9  # classes times rows², of which memory holds half a dozen, and times rows³
+# With these, a search for the kernel and the scaling precedes the fit. Any other value is a wish for a plain fit.
+OF_SEARCH: Mapping[str, tuple[Any, ...]] = {
     "method": ("auto", "ep"),
     "noise": (None,),
     "n_inducing": ("auto",),
@@ -187,7 +191,9 @@ class FitPlan:
         learning_rate: of the optimizer.
         initial: initial hyper-parameters.
         n_rows, n_inducing: N and M.
-        is_full_gp: whether all inputs are inducing points (`fitting.search`).
+        searches: whether kernel and scaling come from a search on some rows (`fitting.search`). With all rows at once,
+            they are then fixed.
+        is_full_gp: whether all inputs are inducing points.
         folds: of cross-fitting for calibration; 0 for none.
         n_held_out: rows held out of mini-batch training for calibration; 0 for none.
     """
@@ -200,6 +206,7 @@ class FitPlan:
     initial: InitialValues
     n_rows: int
     n_inducing: int
+    searches: bool
     is_full_gp: bool
     folds: int
     n_held_out: int
@@ -237,7 +244,7 @@ class FitPlan:
         return Adam(rate, not is_paper, max(weight, 1.0))
 
 
-def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2) -> FitPlan:
+def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2, n_features: int = 1) -> FitPlan:
     """Resolve everything that "auto" and None leave open."""
     s, is_paper = settings, settings.optimizer == "paper"
     batch_size = _batch_size(s, n_rows)
@@ -245,18 +252,19 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2) -> 
     method = s.method if s.method != "auto" else "ep" if is_full else "sep"
     optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
     is_small = n_classes * n_rows**2 <= FULL_GP_NUMBERS and n_classes * n_rows**3 <= FULL_GP_WORK
-    is_full_gp = n_rows <= FULL_GP_ROWS and is_small and _is_of_full_gp(s)
-    folds, n_held_out = (0, 0) if is_full_gp else _calibration(s, n_rows, is_full)
+    searches = _leaves_open(s) and (is_full or n_features <= MOST_SEARCHED)
+    is_full_gp, is_fixed = n_rows <= FULL_GP_ROWS and is_small and searches, searches and is_full
+    folds, n_held_out = (0, 0) if is_fixed else _calibration(s, n_rows, is_full)
     training = Plan(
         updates="outer" if s.converges_first else s.updates,
         batch_size=batch_size,
-        max_epochs=_max_epochs(s, n_rows, batch_size),
+        max_epochs=FIXED_SWEEPS if is_fixed else _max_epochs(s, n_rows, batch_size, searches),
         max_seconds=s.max_seconds and s.max_seconds / (1 + folds),
         tol=TOL if isinstance(s.tol, str) else s.tol,
         damping=s.damping or _damping(method, n_rows, batch_size),
         damping_decay=0.99 if is_paper and is_full and method in ("ep", "sep") else 1.0,
-        sweep_tol=1e-4 if s.learns else INFERENCE_TOL if isinstance(s.tol, str) else s.tol,
-        final_sweeps=0 if is_paper or not is_full or not s.learns else FINAL_SWEEPS,
+        sweep_tol=FIXED_TOL if is_fixed else 1e-4 if s.learns else INFERENCE_TOL if isinstance(s.tol, str) else s.tol,
+        final_sweeps=0 if is_paper or not is_full or not s.learns or is_fixed else FINAL_SWEEPS,
         seed=seed,
     )
     rates = (PAPER_RATE, PAPER_BATCH_RATE) if is_paper else (RATE, BATCH_RATE)
@@ -268,24 +276,27 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2) -> 
         learning_rate=s.learning_rate or rates[0 if is_full else 1],
         initial=PAPER_START if s.init == "paper" else START if is_full else BATCH_START,
         n_rows=n_rows,
-        n_inducing=n_rows if is_full_gp else inducing_count(s.n_inducing, n_rows),
+        n_inducing=n_rows if is_full_gp else inducing_count(s.n_inducing, n_rows, n_classes, searches, is_full),
+        searches=searches,
         is_full_gp=is_full_gp,
         folds=folds,
         n_held_out=n_held_out,
     )
 
 
-def _is_of_full_gp(s: Settings) -> bool:
+def _leaves_open(s: Settings) -> bool:
     """Whether the settings leave open how the model is learned; a kernel may have a name."""
-    values = {name: getattr(s, name) for name in OF_FULL_GP}
+    values = {name: getattr(s, name) for name in OF_SEARCH}
     is_open = all(v is None or isinstance(v, str | bool | Real) for v in values.values())  # arrays are given values
-    return is_open and all(v in OF_FULL_GP[name] for name, v in values.items()) and not isinstance(s.kernel, Kernel)
+    return is_open and all(v in OF_SEARCH[name] for name, v in values.items()) and not isinstance(s.kernel, Kernel)
 
 
-def inducing_count(n_inducing: int | float | str, n_rows: int) -> int:
-    """Return M: an int as it is, a fraction of the rows rounded to the nearest int, at least 1; 100 for "auto"."""
+def inducing_count(n_inducing: int | float | str, n_rows: int, n_classes: int, searches: bool, is_full: bool) -> int:
+    """Return M: an int as it is, a fraction of the rows rounded, at least 1; our choice for "auto"."""
     if isinstance(n_inducing, str):
-        return N_INDUCING
+        fewest, most = FIXED_INDUCING
+        fixed = min(max(fewest, math.isqrt(round(FIXED_WORK / (n_classes * n_rows)))), most)
+        return N_INDUCING if not searches else fixed if is_full else SEARCHED_INDUCING
     return int(n_inducing) if _is_int(n_inducing) else max(1, round(float(n_inducing) * n_rows))
 
 
@@ -296,14 +307,15 @@ def _batch_size(s: Settings, n_rows: int) -> int | None:
     return None if size is None or int(size) >= n_rows else int(size)
 
 
-def _max_epochs(s: Settings, n_rows: int, batch_size: int | None) -> int:
+def _max_epochs(s: Settings, n_rows: int, batch_size: int | None, searches: bool) -> int:
     if s.max_epochs != "auto":
         return int(s.max_epochs)
     if not s.learns:
         return INFERENCE_SWEEPS
     if batch_size is None:
         return LBFGS_EPOCHS if s.converges_first and s.optimizer in ("auto", "lbfgs") else EPOCHS
-    return max(1, math.ceil(STEPS * batch_size / n_rows))
+    steps = min(max(n_rows // STEP_ROWS, SEARCHED_STEPS), STEPS) if searches else STEPS
+    return max(1, math.ceil(steps * batch_size / n_rows))
 
 
 def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
@@ -387,7 +399,7 @@ _RULES: dict[str, Rule] = {
         "'default', None, or a dict that maps 'lengthscale', 'variance', 'noise' to (median, sd of the log) and "
         "'relevance', 'spread' to an sd",
     ),
-    "scaling": _one_of("default", None, "standard", "quantile", "auto"),
+    "scaling": _one_of("default", None, "standard", "common", "quantile", "auto"),
     "calibrate": (
         lambda v: isinstance(v, bool) or _is_auto(v) or (_is_int(v) and v >= 2),
         "'auto', True, False or a number of folds, at least 2",

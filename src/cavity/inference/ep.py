@@ -27,6 +27,7 @@ from cavity.gp.sites import (
     tilted,
 )
 from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites, Terms, Update, factor_weights
+from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import symmetrize
 
 
@@ -91,6 +92,18 @@ class EP(Method):
         by_projection = torch.addcmul(2.0 * by_var / d, by_mean, shift)
         by = RowDerivatives(*(collect(x, batch.own) for x in (by_mean, by_projection, by_s.expand_as(mean))))
         return Objective(log_z, rows_gradient(q, covW, f.W, by, gram))
+
+
+def leave_one_out(prior: Prior, state: RowSites, q: Whitened, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of f at every row from the others, by removing all sites of the row from q.
+
+    Of w copies of a row one is left out. No variance exceeds that of the prior.
+    """
+    f = prior.conditional(batch.X)
+    a, h = q.project(f.W)
+    tau, nu = (collect(x, batch.own) for x in state.sites(batch))
+    d = torch.maximum(1.0 - tau * h, h / f.W.square().sum(-2).clamp_min(tiny(h)))
+    return (a - nu * h) / d, h / d + f.s
 
 
 def _totals(sites: Site, batch: Batch) -> list[Tensor]:

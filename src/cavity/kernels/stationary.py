@@ -92,8 +92,11 @@ class Matern12(Stationary):
     def correlation(self, r2: Tensor) -> Tensor:
         return torch.exp(-_root(r2))
 
+    def correlation_(self, r2: Tensor) -> Tensor:
+        return _root(r2).neg_().exp_() if type(self).correlation is Matern12.correlation else self.correlation(r2)
+
     def log_derivative(self, r2: Tensor) -> Tensor | float:
-        return (-0.5 / _root(r2)).masked_fill_(r2 < tiny(r2), 0.0)  # coincident points do not pull
+        return _root(r2).reciprocal_().mul_(-0.5).masked_fill_(r2 < tiny(r2), 0.0)  # coincident points do not pull
 
 
 class Matern32(Stationary):
@@ -121,4 +124,5 @@ class Matern52(Stationary):
 
 def _root(r2: Tensor) -> Tensor:
     # the gradient of √ at 0 is infinite; below the clamp it is 0, the right subgradient for coincident points
-    return torch.sqrt(r2.clamp_min(tiny(r2)))
+    r2 = r2.clamp_min(tiny(r2))
+    return torch.sqrt(r2) if r2.requires_grad else r2.sqrt_()

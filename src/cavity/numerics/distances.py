@@ -87,7 +87,7 @@ class SquaredDistances:
         center = Z.mean(-2, keepdim=True)
         Z, X = Z - center, X - center
         squares = Z.square().sum(-1)[..., :, None] + X.square().sum(-1)[..., None, :]
-        return (squares - 2.0 * torch.matmul(Z, X.mT)).clamp_min(0.0)
+        return squares.sub_(torch.matmul(Z, X.mT).mul_(2.0)).clamp_min_(0.0)
 
     def _centered(self, X: Tensor) -> Tensor:
         return (X - self._center.to(X.dtype)).to(self._dtype)

@@ -146,8 +146,8 @@ class Evidence:
         return shape[1] if len(shape) == 3 else 0
 
     @property
-    def is_full_gp(self) -> bool:
-        """Whether all training rows are inducing points, as by default for small tables."""
+    def is_searched(self) -> bool:
+        """Whether a search has chosen the settings, and all rows were used at once, as by default for small tables."""
         posterior = getattr(self.clf, "posterior_", None)
         return posterior is not None and not posterior.prior.noise_in_u
 
@@ -293,7 +293,7 @@ def _probabilities(e: Evidence) -> Parts:
             remedy = "Fit again with calibrate=True."
         elif fault == "overconfident" and getattr(e.clf, "method_", None) == "vi":
             remedy = "Fit again with method='ep', which is less overconfident where classes overlap."
-        elif fault == "underconfident" and not e.is_full_gp:
+        elif fault == "underconfident" and not e.is_searched:
             remedy = "Fit again with more inducing points (n_inducing): what they do not explain counts as noise."
         level = "warning" if ece.high > NEGLIGIBLE_ECE else "note"
         yield level, f"The probabilities are {how}: {shares}. {measured}", remedy
@@ -359,7 +359,7 @@ def _what_to_try(e: Evidence, name: str) -> str:
     """Suggest settings that have the strengths of the baseline."""
     if name == FREQUENCIES:
         return "The model has learned nothing useful: check that rows and labels match, then train longer."
-    if e.is_full_gp:  # the settings are chosen already
+    if e.is_searched:  # the settings are chosen already
         return "Add columns that say more about the labels, or more rows. Otherwise use that model."
     more = [f"n_inducing={2 * e.n_inducing}"] if e.n_inducing and not e.has_many_inducing else []
     more += ["a larger max_epochs"] if e.training.is_rising() else []
@@ -380,7 +380,7 @@ def _training(e: Evidence) -> Parts:
         what = f"Training undid a step {counted(len(undone), 'time')} (last: {undone[-1][:LONGEST_QUOTE]})."
         remedy = "It continued from there. If scores are poor, use a smaller learning_rate or a larger initial noise."
         yield "warning" if len(undone) > MANY_SETBACKS else "note", what, remedy
-    if e.training.is_rising() and not e.is_full_gp:
+    if e.training.is_rising() and not e.is_searched:
         n_epochs = int(getattr(e.clf, "n_iter_", e.training.epoch[-1]))
         limit = getattr(e.clf, "max_seconds", None)
         more = f"more than max_seconds={limit}" if limit is not None else f"max_epochs={2 * max(1, n_epochs)} or more"
@@ -389,7 +389,7 @@ def _training(e: Evidence) -> Parts:
 
 
 def _approximation(e: Evidence) -> Parts:
-    if e.has_many_inducing and e.training_counts is not None and not e.is_full_gp:
+    if e.has_many_inducing and e.training_counts is not None and not e.is_searched:
         points, rows = counted(e.n_inducing, "inducing point"), counted(e.training_counts.sum(), "training row")
         remedy = f"This costs only time; n_inducing={max(1, e.n_inducing // 2)} is probably as good."
         yield "note", f"{points} per class for {rows} are more than needed.", remedy

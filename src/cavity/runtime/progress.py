@@ -37,7 +37,7 @@ def command_clock() -> Iterator[None]:
 class Phase:
     """A part of a fit: its name, how many epochs it takes at most, and the time of one relative to the fit itself."""
 
-    name: str  # "trial", "fit" or "fold"
+    name: str  # "search", "trial", "fit" or "fold"
     epochs: float
     cost: float = 1.0
 
@@ -49,6 +49,7 @@ def show_progress(
     verbose: int,
     describe: Callable[[TrainingRecord], str],
     *,
+    search: float = 0.0,
     trials: float = 0.0,
     final: float = 0.0,
     folds: int = 0,
@@ -61,6 +62,7 @@ def show_progress(
         max_epochs: of a training run.
         verbose: 1 shows progress and events, 2 prints every record.
         describe: makes a sentence of the event of a record.
+        search: steps of the search for kernel and scaling before the fit; 0 for none.
         trials: epochs of the two trials of scalings; 0 for none.
         final: time of the passes over the rows after the last epoch, at most, in epochs.
         folds: further fits for calibration, each with one fold of the rows less.
@@ -69,7 +71,8 @@ def show_progress(
     if not verbose:
         yield None
         return
-    phases = [Phase("trial", trials + final) for _ in range(2 if trials else 0)]
+    phases = [Phase("search", search)] if search else []
+    phases += [Phase("trial", trials + final) for _ in range(2 if trials else 0)]
     phases.append(Phase("fit", max_epochs + final))
     phases += [Phase("fold", max_epochs + final, 1.0 - 1.0 / folds) for _ in range(folds)]
     display = Progress(title, max_epochs, verbose, describe, phases, max_seconds)
@@ -188,6 +191,8 @@ class Progress:
         what = f"epoch {epoch} of {self._max_epochs}{self._objective}"
         if phase.name == "fold":
             what = f"calibration fit {fits.index(self._now) + 1} of {len(fits)}"
+        elif phase.name == "search":
+            what = "search for kernel and scaling"
         elif phase.name == "trial":
             what = f"trial of scaling {self._now + 1} of 2"
         elif self._is_final:

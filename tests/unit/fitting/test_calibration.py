@@ -345,11 +345,11 @@ def sides(monkeypatch):
     """The rows that each fit learns from, and those that its model is calibrated on."""
     train, predict_rows, found = Fit._train, TrainedModel.predict, []
 
-    def watched(self, load, sample, encoding, name):
+    def watched(self, load, sample, *args):
         data = load(torch.float64)
         batches = list(data.in_order(100))
         found.append([torch.cat([batch.X for batch in batches]).numpy(), None])
-        return train(self, load, sample, encoding, name)
+        return train(self, load, sample, *args)
 
     def held(self, rows):
         found[-1][1] = self.encoding.transform(rows.X)

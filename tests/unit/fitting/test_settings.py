@@ -11,14 +11,22 @@ import torch
 from cavity import GPClassifier
 from cavity.fitting.settings import (
     BATCH_SIZE,
+    FIXED_INDUCING,
+    FIXED_SWEEPS,
+    FIXED_TOL,
+    FIXED_WORK,
     FOLDS,
     FULL_BATCH_ROWS,
     LEAST_HELD_OUT,
     MOST_HELD_OUT,
+    MOST_SEARCHED,
     PRIORS,
+    SEARCHED_INDUCING,
+    SEARCHED_STEPS,
+    STEP_ROWS,
+    STEPS,
     TABLE_RELEVANCE,
     Settings,
-    inducing_count,
     plan_fit,
 )
 from cavity.inference import METHODS
@@ -63,7 +71,7 @@ GOOD = {
     "priors": [None, "default", {}, {"lengthscale": (None, 0.5), "noise": (0.1, 2.0, math.inf), "spread": 0.3},
                {"relevance": 0.5}, {"relevance": 1, "spread": math.inf}],
     "calibrate": ["auto", True, False, 2, 10, np.int64(5)],
-    "scaling": [None, "standard", "quantile", "auto"],
+    "scaling": [None, "standard", "common", "quantile", "auto"],
     "batch_size": [None, "auto", 1, np.int64(64)],
     "max_seconds": [None, 1, 0.5],
     "memory_limit": [None, 10**9, 8e9, math.inf],
@@ -295,7 +303,70 @@ def test_prior_spec():
     ("given", "n_rows", "expected"), [(50, 10, 50), (0.1, 99, 10), (1.0, 30, 30), (1, 30, 1), (1e-3, 99, 1)]
 )
 def test_inducing_count(given, n_rows, expected):
-    assert inducing_count(given, n_rows) == expected
+    assert plan(n_rows, n_inducing=given).n_inducing == expected
+
+
+# --- A search on some rows ---
+
+
+OPEN = [{}, {"method": "ep"}, {"kernel": "matern32"}, {"scaling": "common"}, {"calibrate": False}, {"max_seconds": 1.0}]
+
+
+@pytest.mark.parametrize("changes", OPEN, ids=lambda changes: next(iter(changes), "defaults"))
+def test_a_table_too_large_for_a_full_gp_is_searched(changes):
+    small, large = plan(FULL_BATCH_ROWS, **changes), plan(FULL_BATCH_ROWS + 1, **changes)
+    for found in (small, large):
+        assert found.searches
+        assert not found.is_full_gp
+    assert (small.training.batch_size, small.folds, small.n_held_out) == (None, 0, 0)
+    assert (small.training.max_epochs, small.training.sweep_tol) == (FIXED_SWEEPS, FIXED_TOL)
+    assert small.training.final_sweeps == 0
+    assert (large.n_inducing, large.training.batch_size, large.folds) == (SEARCHED_INDUCING, BATCH_SIZE, 0)
+    assert large.n_held_out == (0 if changes.get("calibrate") is False else (FULL_BATCH_ROWS + 1) // 5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_inducing": 50},
+        {"kernel": RBF()},
+        {"method": "sep"},
+        {"max_epochs": 10},
+        {"batch_size": 100},
+        {"calibrate": 5},
+        {"learn_kernel": False},
+        {"share_inducing": True},
+        {"dtype": "float32"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_who_says_how_to_learn_gets_no_search(changes):
+    for n_rows in (100, FULL_BATCH_ROWS, FULL_BATCH_ROWS + 1):
+        assert not plan(n_rows, **changes).searches
+
+
+def test_fixed_inducing_points_are_as_many_as_the_work_allows():
+    fewest, most = FIXED_INDUCING
+    counts = {n_classes: plan_fit(arguments(), 2000, 0, n_classes).n_inducing for n_classes in (2, 4, 8, 100)}
+    assert list(counts.values()) == sorted(counts.values(), reverse=True)
+    assert fewest == counts[100] < counts[2] <= most
+    for n_classes, count in counts.items():
+        assert count == fewest or n_classes * 2000 * count**2 <= FIXED_WORK
+        assert count == most or n_classes * 2000 * (count + 1) ** 2 > FIXED_WORK
+
+
+def test_many_features_with_mini_batches_get_no_search():
+    found = [plan_fit(arguments(), FULL_BATCH_ROWS + 1, 0, 2, n).searches for n in (MOST_SEARCHED, MOST_SEARCHED + 1)]
+    assert found == [True, False]
+    assert plan_fit(arguments(), FULL_BATCH_ROWS, 0, 2, MOST_SEARCHED + 1).searches
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "steps"), [(2500, SEARCHED_STEPS), (STEP_ROWS * 1000, 1000), (10**7, STEPS)], ids=["few", "more", "most"]
+)
+def test_after_a_search_the_steps_grow_with_the_rows(n_rows, steps):
+    assert plan(n_rows).training.max_epochs == math.ceil(steps * BATCH_SIZE / n_rows)
+    assert plan(n_rows, n_inducing=50).training.max_epochs == math.ceil(STEPS * BATCH_SIZE / n_rows)
 
 
 def test_alpha_reaches_the_method_and_other_methods_refuse_it():

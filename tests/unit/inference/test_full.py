@@ -56,7 +56,7 @@ def test_the_gradients_are_those_of_finite_differences(at_convergence, n_classes
     theta = model.start() + 0.1 * torch.randn(len(model.start()), generator=generator, dtype=torch.float64)
 
     def values(theta, sharpness=1.3):
-        K = covariance(model, theta)
+        K = covariance(model.prior(theta))
         ep = fixed_point(gp, K)
         q = ep.latent(K)
         return ep, q, torch.tensor([ep.prediction(q, sharpness).log_density, ep.log_z(q)[0]], dtype=torch.float64)
@@ -86,7 +86,7 @@ def test_it_is_ep_with_all_rows_as_inducing_points():
     rows = some_rows(n=25, copies=False)
     gp = process(rows)
     model = gp.model(1.2, 8.0)
-    K = covariance(model, model.start())
+    K = covariance(model.prior(model.start()))
     ep = fixed_point(gp, K)
     q = ep.latent(K)
     prior = model.prior(model.start())
@@ -105,13 +105,14 @@ def test_a_row_is_predicted_as_if_it_had_not_been_there():
     rows = some_rows(n=60, copies=False)
     gp = process(rows)
     model = gp.model(1.5, 8.0)
-    K = covariance(model, model.start())
+    K = covariance(model.prior(model.start()))
     ep = fixed_point(gp, K)
     inside, errors = log_p_of(*ep.left_out(ep.latent(K)), 0.0), []
     for i in range(0, 60, 7):
         kept = np.delete(np.arange(60), i)
         part = process(rows.take(kept))
-        part_K = covariance(part.model(1.5, 8.0), part.model(1.5, 8.0).start())
+        part_model = part.model(1.5, 8.0)
+        part_K = covariance(part_model.prior(part_model.start()))
         without = fixed_point(part, part_K)
         q = without.latent(part_K)
         at = int(gp.labels.input[i])
@@ -134,7 +135,7 @@ def test_weights_are_copies():
     for given in (rows._replace(weight=weight), rows.take(twice)):
         gp = process(given)
         model = gp.model(1.2, 8.0)
-        K = covariance(model, model.start())
+        K = covariance(model.prior(model.start()))
         ep = fixed_point(gp, K)
         q = ep.latent(K)
         found.append((q.mean, q.var, ep.log_z(q)[0], ep.prediction(q, 1.0).log_density))
@@ -145,7 +146,7 @@ def test_weights_are_copies():
 def test_single_precision_is_enough_for_a_search():
     gp = process(some_rows(n=120))
     model = gp.model(2.0, 200.0)
-    K = covariance(model, model.start())
+    K = covariance(model.prior(model.start()))
     exact = fixed_point(gp, K)
     coarse = replace(exact, dtype=torch.float32)
     a, b = (ep.prediction(ep.latent(K), 1.2) for ep in (exact, coarse))
@@ -157,7 +158,7 @@ def test_single_precision_is_enough_for_a_search():
 def test_extreme_variances_give_finite_numbers(variance):
     gp = process(some_rows())
     model = gp.model(1.0, variance)
-    K = covariance(model, model.start())
+    K = covariance(model.prior(model.start()))
     ep = FullEP.start(gp.labels, NOISE).converged(K, 30, 0.5, 0.0).ep
     found = ep.prediction(ep.latent(K), 1.0)
     assert np.isfinite(found.log_density)
