@@ -69,9 +69,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         noise: initial latent noise variance, a float or (C,).
         n_inducing: M, or a fraction of the training rows as a float in (0, 1]. With "auto", if `method` is "ep" or
             "auto" and no argument says how to learn, the fit starts with a search: leave-one-out predictions of some
-            rows, which come with EP, choose the scaling and the kernel's parameters. Up to 1,440 rows with two classes,
-            1,060 with five and 840 with ten, all rows are then inducing points. Up to 2,000 rows, 200 to 600 fixed
-            points follow, and above, 200 points that mini-batches move. Otherwise, and with more than 200 features and
+            rows, which come with EP, choose the scaling and the kernel's parameters. Up to 1,500 rows (1,370 with five
+            classes, 1,090 with ten), all rows are then inducing points. Up to 2,000 rows, 200 to 600 fixed points
+            follow, and above, 200 points that mini-batches move. Otherwise, and with more than 200 features and
             2,000 rows, it is 100.
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
         init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),

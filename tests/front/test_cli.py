@@ -146,6 +146,13 @@ def test_the_options_reach_the_classifier(folder, tmp_path):
     assert list((tmp_path / "kept").iterdir())
 
 
+@pytest.mark.parametrize("scaling", ["default", "standard", "common", "quantile", "auto", "none"])
+def test_every_scaling_has_a_name(folder, tmp_path, scaling):
+    out = tmp_path / "m.cavity"
+    run("fit", folder / "iris.csv", "--target", "species", "-o", out, "--scaling", scaling, *QUICK)
+    assert cavity.load(out).scaling == (None if scaling == "none" else scaling)
+
+
 def test_no_holdout_learns_from_all_rows_and_evaluate_warns(folder, tmp_path):
     out = tmp_path / "m.cavity"
     found = run("fit", folder / "iris.csv", "--target", "species", "-o", out, "--holdout", 0, *QUICK)

@@ -104,7 +104,14 @@ def test_every_kernel(name):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"scaling": "quantile"}, {"scaling": None}, {"dtype": "float32"}, {"calibrate": 2}, {"batch_size": 50}],
+    [
+        {"scaling": "quantile"},
+        {"scaling": "common"},
+        {"scaling": None},
+        {"dtype": "float32"},
+        {"calibrate": 2},
+        {"batch_size": 50},
+    ],
     ids=str,
 )
 def test_every_setting_that_predictions_depend_on(changes):

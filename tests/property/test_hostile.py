@@ -89,7 +89,7 @@ def arguments(draw: st.DrawFn, n_rows: int) -> dict[str, Any]:
         "learn_kernel": draw(st.sampled_from([True, True, True, False])),
         "learn_inducing": draw(st.sampled_from([True, True, False])),
         "priors": draw(st.sampled_from(["default", None])),
-        "scaling": draw(st.sampled_from(["standard", "standard", "quantile", "auto", None])),
+        "scaling": draw(st.sampled_from(["standard", "standard", "common", "quantile", "auto", None])),
         "calibrate": draw(st.sampled_from(["auto", False, False, False, True, 2])),
         "learning_rate": draw(st.sampled_from([None, None, 1e-3, 1.0, 10.0])),
         "damping": draw(st.sampled_from([None, None, 0.1, 1.0])),

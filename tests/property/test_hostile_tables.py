@@ -99,7 +99,7 @@ def problems(draw: st.DrawFn) -> Problem:
     y[:3] = [0, 1, 0]
     arguments = {
         "method": draw(st.sampled_from(["ep", "sep", "vi"])),
-        "scaling": draw(st.sampled_from(["standard", "quantile"])),
+        "scaling": draw(st.sampled_from(["standard", "common", "quantile"])),
         "kernel": draw(st.sampled_from([None, "matern32"])),
     }
     return Problem(frame, y, arguments, seed)

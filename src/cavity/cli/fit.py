@@ -106,7 +106,7 @@ class Count(click.ParamType):
 @click.option(
     "--inducing", "n_inducing", type=Count({"auto": "auto"}, fractions=True), default="auto", show_default=True,
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate. auto: all of up "
-    "to about 1,000 rows, 200 to 600 up to 2,000 rows, 200 above.",
+    "to about 1,500 rows, 200 to 600 up to 2,000 rows, 200 above.",
 )  # fmt: skip
 @click.option("--kernel", type=click.Choice(KERNELS), help="[default: rbf; rbf + matern12 where all rows are inducing]")
 @click.option("--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers.")

@@ -46,7 +46,7 @@ FIXED_SWEEPS, FIXED_TOL = 100, 1e-3  # of EP at fixed places
 SEARCHED_STEPS, STEP_ROWS = 600, 25  # of mini-batches after a search, at least; rows for each further step
 MOST_SEARCHED = 200  # features with mini-batches: with more, the sum of two kernels takes too long
 FULL_GP_ROWS = 1500  # all of them are inducing points with n_inducing="auto"
-FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 6e9  # classes times rows², of which memory holds half a dozen, and times rows³
+FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 1.3e10  # classes times rows², of which memory holds half a dozen, and times rows³
 # With these, a search for the kernel and the scaling precedes the fit. Any other value is a wish for a plain fit.
 OF_SEARCH: Mapping[str, tuple[Any, ...]] = {
     "method": ("auto", "ep"),

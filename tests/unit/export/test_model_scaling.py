@@ -22,7 +22,7 @@ WEIGHT = np.ones(len(ROWS))
 EXTREMES = np.array([0.0, 1e-300, 1.0, -1.0, 1e6, -1e6, 1e15, 1e300, -1e300])[:, None] * np.ones(ROWS.shape[1])
 
 
-@pytest.mark.parametrize("scaling", ["standard", "quantile"])
+@pytest.mark.parametrize("scaling", ["standard", "common", "quantile"])
 def test_training_rows_and_rows_far_out_are_scaled_alike(run, scaling):
     scaler = fit_scaler(scaling, ROWS, WEIGHT)
     new = np.concatenate([ROWS, RNG.uniform(-5, 5, ROWS.shape) * (np.abs(ROWS) + 1), EXTREMES])

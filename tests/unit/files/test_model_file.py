@@ -184,7 +184,7 @@ def test_a_changed_number_is_noticed(tmp_path):
 # --- Mixed tables ---
 
 
-@pytest.mark.parametrize("scaling", ["standard", "quantile", None])
+@pytest.mark.parametrize("scaling", ["standard", "common", "quantile", None])
 @pytest.mark.parametrize("kernel", [RBF(), Matern32() + Linear() * Constant()], ids=["RBF", "sum"])
 def test_mixed_tables_come_back_to_the_bit(tmp_path, kernel, scaling):
     given = mixed_model(kernel, scaling)
@@ -209,7 +209,7 @@ def table_model(X, schema, scaling="standard"):
 def test_numbers_with_gaps_come_back(tmp_path):
     X = np.random.default_rng(0).standard_normal((40, 3))
     X[::3, 1] = X[:, 2] = np.nan  # the last column has no features
-    for scaling in ("standard", "quantile", None):
+    for scaling in ("standard", "common", "quantile", None):
         given = table_model(X, None, scaling)
         found = there_and_back(tmp_path, given)
         assert said(found) == said(given)

@@ -10,21 +10,26 @@ from cavity.data.surveys import FOLDS, CellStatistics, row_folds
 from cavity.fitting.encoding import (
     CYCLES,
     KNOTS,
+    LEAST_OF_A_KIND,
     LEAST_VARIANCE,
     MOST_INDICATORS,
     RARE_ROWS,
+    SIMILAR_RANGE,
     Group,
     Scaler,
     Unscaled,
     encode_training,
     fit_encoding,
     fit_scaler,
+    has_common_unit,
     most_features,
+    standard_scaler,
 )
 from cavity.numerics.limits import LARGEST_INPUT
 from tests.models import mixed_table
 
 BOTH = ["standard", "quantile"]
+ALL = [*BOTH, "common"]
 
 
 def skewed(n_rows=40, scale=1.0, seed=0):
@@ -36,7 +41,7 @@ def fitted(scaling, X, weight=None):
     return fit_scaler(scaling, X, np.ones(len(X)) if weight is None else weight)
 
 
-@pytest.mark.parametrize("scaling", [*BOTH, None])
+@pytest.mark.parametrize("scaling", [*ALL, None])
 def test_inverse_undoes_transform(scaling):
     X, new = skewed(), skewed(seed=1) * 3 - 1.0  # beyond the training range too
     scaler = fitted(scaling, X)
@@ -45,7 +50,7 @@ def test_inverse_undoes_transform(scaling):
         np.testing.assert_allclose(scaler.inverse(scaler.transform(rows)), rows, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("scaling", [*BOTH, None])
+@pytest.mark.parametrize("scaling", [*ALL, None])
 def test_inverse_takes_inducing_points_of_all_classes(scaling):
     X = skewed()
     scaler, Z = fitted(scaling, X), X[:12].reshape(2, 6, 3)
@@ -81,7 +86,7 @@ def test_many_distinct_values_share_a_bounded_number_of_knots():
     np.testing.assert_allclose(scaled, (workers - 0.5) * np.sqrt(12), rtol=0, atol=4 / KNOTS)
 
 
-@pytest.mark.parametrize("scaling", BOTH)
+@pytest.mark.parametrize("scaling", ALL)
 def test_a_weight_counts_as_copies(scaling):
     X, weight = skewed(), np.arange(40) % 4 + 1
     weighted, repeated = fitted(scaling, X, weight.astype(float)), fitted(scaling, np.repeat(X, weight, axis=0))
@@ -101,7 +106,7 @@ def test_a_constant_feature_becomes_zero(scaling, value):
         assert scaler.transform(np.array([[value + 2.0, 0.0]]))[0, 0] == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("scaling", BOTH)
+@pytest.mark.parametrize("scaling", ALL)
 @pytest.mark.parametrize("size", [1e150, 1e-150, 1e300, 1e-300])
 def test_values_of_any_size_scale_as_ordinary_ones(scaling, size):
     X = skewed()
@@ -110,7 +115,7 @@ def test_values_of_any_size_scale_as_ordinary_ones(scaling, size):
     np.testing.assert_allclose(huge.inverse(huge.transform(size * X)), size * X, rtol=1e-10)
 
 
-@pytest.mark.parametrize("scaling", BOTH)
+@pytest.mark.parametrize("scaling", ALL)
 def test_new_values_far_outside_stay_finite_when_squared(scaling):
     scaled = fitted(scaling, skewed()).transform(np.array([[1e308, -1e308, 1e200]]))
     assert np.isfinite(scaled**2).all()
@@ -118,7 +123,7 @@ def test_new_values_far_outside_stay_finite_when_squared(scaling):
     assert np.sign(scaled).tolist() == [[1.0, -1.0, 1.0]]
 
 
-@pytest.mark.parametrize("scaling", BOTH)
+@pytest.mark.parametrize("scaling", ALL)
 def test_strictly_monotone_also_beyond_the_training_range(scaling):
     X = skewed()
     low, high = X.min(0), X.max(0)
@@ -137,7 +142,7 @@ def test_quantile_goes_on_with_the_slope_of_standard():
 
 def test_single_row():
     row = np.array([[3.0, -1.0]])
-    for scaling in BOTH:
+    for scaling in ALL:
         np.testing.assert_array_equal(fitted(scaling, row).transform(row), [[0, 0]])
 
 
@@ -148,6 +153,95 @@ def test_no_scaling_is_the_identity_and_refuses_what_overflows():
         ValueError, match=r"scaling=None needs values of X up to .*, got 1e\+150: use scaling='standard'"
     ):
         scaler.transform(np.array([[1.0, -1e150, 2.0]]))
+
+
+# --- One scale for all features ---
+
+
+def pixels(n_rows=40, seed=0):
+    """Features of one kind, whose standard deviations are 1 to 2."""
+    return 10.0 + np.random.default_rng(seed).standard_normal((n_rows, 6)) * np.linspace(1.0, 2.0, 6)
+
+
+def test_a_common_scale_keeps_the_proportions():
+    X = pixels()
+    scaled, sd = fitted("common", X).transform(X), X.std(0, ddof=1)
+    np.testing.assert_allclose(scaled.mean(0), 0, atol=1e-13)
+    np.testing.assert_allclose(scaled.std(0, ddof=1), sd / np.sqrt((sd**2).mean()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.3, 1e9])
+def test_constant_features_do_not_count_for_the_common_scale(value):
+    X = pixels()
+    scaler, alone = fitted("common", np.column_stack([X, np.full(40, value)])), fitted("common", X)
+    np.testing.assert_array_equal(scaler.transform(np.column_stack([X, np.full(40, value)]))[:, :6], alone.transform(X))
+    moved = scaler.transform(np.full((1, 7), value + 2.0))[0, 6]
+    assert 0.0 < moved <= 2.0 / alone.sd[0] * (1.0 + 1e-6)  # in the same unit, or a larger one
+    if abs(value) < 1e8:
+        assert moved == pytest.approx(2.0 / alone.sd[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [1e9, 1e31, -1e150, 1e308])
+def test_a_large_constant_becomes_zero_beside_a_common_scale(value):
+    X = np.column_stack([pixels(), np.full(40, value)])
+    scaler = fitted("common", X)
+    np.testing.assert_allclose(scaler.transform(X)[:, 6], 0, atol=1e-6)
+    np.testing.assert_allclose(scaler.inverse(scaler.transform(X)), X, rtol=1e-13)
+
+
+def test_nothing_but_constants_have_a_common_scale_of_one():
+    X = np.tile([3.0, -1.0], (5, 1))
+    np.testing.assert_allclose(fitted("common", X).transform(X + 2.0), 2.0, rtol=1e-12)
+
+
+def test_gaps_do_not_count_for_the_common_scale():
+    X = pixels()
+    X[::3, 0] = np.nan
+    X = np.column_stack([X, np.full(40, np.nan)])  # and a column of nothing else
+    scaler, known = fitted("common", X), ~np.isnan(X[:, 0])
+    sd = np.array([X[known, 0].std(ddof=1), *X[:, 1:6].std(0, ddof=1)])
+    np.testing.assert_allclose(scaler.sd, np.sqrt((sd**2).mean()), rtol=1e-12)
+    scaled = scaler.transform(X)
+    np.testing.assert_array_equal(scaled[~known, 0], 0.0)
+    np.testing.assert_array_equal(scaled[:, 6], 0.0)
+    assert np.abs(scaled[known, 0]).max() > 0.5
+
+
+@pytest.mark.parametrize("size", [1.0, 1e150, 1e-150])
+def test_all_rows_of_a_source_give_the_same_common_scale(size):
+    X = np.column_stack([size * pixels(), np.full(40, 3.0)])
+    scaler = standard_scaler("common", X.mean(0), size * (X / size).std(0, ddof=1), np.abs(X).max(0))
+    np.testing.assert_allclose(scaler.transform(X)[:, :6], fitted("common", X).transform(X)[:, :6], rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e300, 1e-300])
+def test_similar_ranges_are_a_common_unit_on_any_scale(scale):
+    spans = np.array([1.0, 1.0, 1.0, 1.0, 0.99 * SIMILAR_RANGE])
+    X = np.linspace(-1.0, 1.0, 11)[:, None] * spans
+    assert has_common_unit(scale * X)
+    assert has_common_unit(scale * np.column_stack([X, np.full(11, 7.0)]))  # what is constant has no range
+    assert not has_common_unit(scale * X * [1.0, 1.0, 1.0, 1.0, 1.1])
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.random.default_rng(0).random((9, LEAST_OF_A_KIND - 1)),
+        np.column_stack([np.random.default_rng(0).random((9, LEAST_OF_A_KIND - 1)), np.ones(9)]),
+        np.where(np.eye(9) > 0, np.nan, np.random.default_rng(0).random((9, 9))),
+        np.zeros((9, 9)),
+        np.random.default_rng(0).random((1, 9)),
+    ],
+    ids=["few", "constant", "gaps", "zeros", "one row"],
+)
+def test_no_common_unit(X):
+    assert not has_common_unit(X)
+
+
+def test_extreme_ranges_are_compared():
+    X = np.random.default_rng(0).choice([-1.7e308, 1.7e308], (20, 6))
+    assert has_common_unit(X)
+    assert not has_common_unit(X * [1.0, 1.0, 1e-10, 1e-10, 1e-10, 1e-10])
 
 
 # --- Gaps ---
@@ -168,7 +262,7 @@ def test_a_table_of_numbers_without_gaps_is_scaled_as_before():
     X, y, weight = skewed(), np.arange(40) % 2, np.ones(40)
     schema = Schema(tuple(Column(j) for j in range(3)))
     for given in (None, schema):
-        for scaling in (*BOTH, None):
+        for scaling in (*ALL, None):
             found = fit_encoding(given, scaling, X, y, weight, 2)
             assert type(found) is type(fitted(scaling, X))
             np.testing.assert_array_equal(found.transform(X), fitted(scaling, X).transform(X))
