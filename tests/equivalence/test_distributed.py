@@ -8,6 +8,7 @@ import pytest
 from cavity import GPClassifier
 from cavity.data import CSV, Arrays, Parquet
 from cavity.datasets import make_waveform
+from tests.searches import N_ROWS, make_small
 from tests.tables import mixed_table, write_csv, write_parquet
 from tests.workers import run
 
@@ -143,4 +144,29 @@ def test_workers_find_the_levels_and_gaps_of_all_files(size, tmp_path):
             assert schema == alone[name][0]
             for one, other, first in zip(values, alone[name][1:], ranks[0][name][1:], strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=name)
+                np.testing.assert_array_equal(one, first)
+
+
+def searched():
+    """Fits that begin with a search: EP at fixed inducing points, and mini-batches in memory and from a source."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        for name, n_rows in (*N_ROWS.items(), ("source", N_ROWS["batches"])):
+            X, y = make_waveform(n_rows + 1, random_state=0)  # uneven shards
+            given = (Arrays(X, y, lanes=4), None) if name == "source" else (X, y)
+            model = GPClassifier(random_state=0, device="cpu").fit(*given)
+            tried = [(record["scaling"], record["rows"]) for record in model.history_ if record["event"] == "candidate"]
+            found[name] = tried, model.predict_proba(X), model.sharpness_, model.log_marginal_likelihood_
+    return found
+
+
+def test_workers_find_what_one_process_finds_after_a_search(tmp_path):
+    """All make the same search; then each has some of the rows."""
+    alone, ranks = searched(), run(searched, 2, tmp_path)
+    for found in ranks:
+        for name, (tried, *values) in found.items():
+            assert tried == alone[name][0]
+            for one, other, first in zip(values, alone[name][1:], ranks[0][name][1:], strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=name)
                 np.testing.assert_array_equal(one, first)

@@ -11,6 +11,7 @@ import pytest
 from cavity import GPClassifier
 from cavity.data import CSV, Arrays
 from cavity.datasets import make_waveform
+from tests.searches import N_ROWS, make_small
 from tests.tables import mixed_table, write_csv
 from tests.workers import results, run, start
 
@@ -117,6 +118,31 @@ def test_so_does_one_with_categories_and_gaps(tmp_path, monkeypatch):
     assert found._schema == expected._schema
     with pytest.raises(ValueError, match=r"data\.levels"):
         fit("torn", table.replace({"red": "rot"}))
+
+
+@pytest.mark.parametrize("way", ["batches", "source", "ep"])
+def test_so_does_one_that_begins_with_a_search(way, tmp_path, monkeypatch):
+    """It is made again, whatever the time; EP at fixed inducing points writes no checkpoints, and begins again."""
+    make_small(monkeypatch)
+    X, y = make_waveform(N_ROWS["ep" if way == "ep" else "batches"], random_state=1)
+
+    def fit(name, **changes):
+        given = (Arrays(X, y, lanes=3),) if way == "source" else (X, y)
+        settings = {"random_state": 0, "checkpoint_seconds": 0.0, "checkpoint": tmp_path / name} | changes
+        return GPClassifier(**settings).fit(*given, resume=True)
+
+    expected = fit("whole")
+    if way != "ep":
+        with pytest.MonkeyPatch.context() as patch:
+            stop_after(patch, 7)
+            with pytest.raises(KeyboardInterrupt):
+                fit("torn")
+        assert list((tmp_path / "torn").iterdir())
+    found = fit("torn")
+    for name in ("sharpness_", "log_marginal_likelihood_", "n_iter_"):
+        assert getattr(found, name) == getattr(expected, name)
+    assert np.array_equal(found.predict_log_proba(X), expected.predict_log_proba(X))
+    assert [record["event"] for record in found.history_] == [record["event"] for record in expected.history_]
 
 
 def stop_after(monkeypatch, saves):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cavity import GPClassifier
-from cavity.datasets import load
+from cavity.datasets import load, make_waveform
 from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
+from tests.searches import N_ROWS, make_small
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -119,6 +120,15 @@ def test_every_setting_that_predictions_depend_on(changes):
     clf = fitted(data.X, data.y, **changes)
     assert (clf.sharpness_ != 1.0) == ("calibrate" in changes)
     assert_same(clf, demanding(clf, data.X))
+
+
+@pytest.mark.parametrize("way", N_ROWS)
+def test_what_a_search_has_found(way, monkeypatch):
+    """A sum of kernels, with inducing points that all classes share and without noise, or as mini-batches learn it."""
+    make_small(monkeypatch)
+    X, y = make_waveform(400, random_state=0)
+    clf = GPClassifier(random_state=0, device="cpu").fit(X[: N_ROWS[way]], y[: N_ROWS[way]])
+    assert_same(clf, demanding(clf, X), 1e-6)
 
 
 def test_an_ill_conditioned_kernel():

@@ -12,10 +12,22 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import log_loss
 
 from cavity import GPClassifier
+from cavity.datasets import make_waveform
 from cavity.fitting import search
-from cavity.fitting.encoding import fit_encoding
+from cavity.fitting.encoding import Unscaled, fit_encoding
 from cavity.fitting.rows import TrainingRows
-from cavity.fitting.search import KERNELS, LEAST_OF_CLASS, PRIORS, FullGP, Learned, find_start, learn, some_rows
+from cavity.fitting.search import (
+    KERNELS,
+    LEAST_OF_CLASS,
+    PRIORS,
+    Candidate,
+    FullGP,
+    Learned,
+    Start,
+    find_start,
+    learn,
+    some_rows,
+)
 from cavity.fitting.settings import FULL_GP_ROWS, FULL_GP_WORK, N_INDUCING, plan_fit
 from cavity.kernels import RBF, Matern12, Matern32, Sum
 from cavity.training.history import Event
@@ -80,7 +92,7 @@ def test_large_tables_have_fewer_inducing_points_than_rows():
     assert not plan(MOST_ROWS + 1).is_full_gp
     assert plan(MOST_ROWS + 1).n_inducing < MOST_ROWS
     assert not plan_fit(arguments(), 1347, 0, n_classes=10).is_full_gp  # it would take a minute
-    assert plan_fit(arguments(), 800, 0, n_classes=10).is_full_gp
+    assert plan_fit(arguments(), 1000, 0, n_classes=10).is_full_gp
 
 
 # --- Parts of a search ---
@@ -96,17 +108,76 @@ def test_every_class_keeps_its_share_and_some_rows():
     assert np.array_equal(some_rows(y, 2000, seed=0), np.arange(1000))
 
 
-def test_learning_predicts_better_than_its_start():
+def process(dtype=torch.float64):
     rows = TrainingRows(X[TRAIN], Y[TRAIN], np.ones(len(TRAIN)))
-    encoding = fit_encoding(None, "standard", *rows, 3)
-    gp = FullGP.on_rows(rows, encoding, 3, KERNELS, torch.device("cpu"))
+    return FullGP.on_rows(rows, fit_encoding(None, "standard", *rows, 3), 3, KERNELS, torch.device("cpu"), dtype)
+
+
+def test_a_start_climbs_from_the_best_of_some_places_unless_they_are_hopeless():
+    gp = process()
+    unit, first = gp.distance(0), [(search.SHORTEST, search.LOWEST), (search.SHORTEST, search.HIGHEST)]
+    climbed, hopeless = find_start(gp, unit, first), find_start(gp, unit, first, least=0.0)
+    assert hopeless.place in first
+    assert climbed.place not in first
+    assert climbed.score > hopeless.score + 0.1
+    assert find_start(gp, unit, [climbed.place]) == climbed
+    assert Start((1, -2), 0.0).values(3.0) == (6.0, 0.0625)
+
+
+def learned(dtype, steps):
+    gp = process(dtype)
     unit = gp.distance(0)
-    model = gp.model(*find_start(gp, unit, search.FIRST).values(unit))
+    model = gp.model(*find_start(process(), unit, search.FIRST).values(unit))
     prior = HyperPrior(gp.model(unit, search.VARIANCE), PRIORS)
     with torch.no_grad():
-        scores = [state.score for state in learn(gp, model, Learned(model.start()), prior, 10, 0.15, True)]
+        return list(learn(gp, model, Learned(model.start()), prior, steps, 0.15, True))
+
+
+def test_learning_predicts_better_than_its_start():
+    scores = [state.score for state in learned(torch.float64, 10)]
     assert len(scores) == 11
     assert scores[-1] > scores[0] + 0.01
+
+
+def test_single_precision_learns_the_same():
+    one, other = learned(torch.float64, 10)[-1], learned(torch.float32, 10)[-1]
+    assert other.theta.dtype == torch.float32
+    assert other.score == pytest.approx(one.score, rel=0.02)
+    assert float((other.theta - one.theta).abs().max()) < 0.1
+
+
+def test_quantiles_must_be_better_by_some_percent():
+    model, now = process().model(1.0, 1.0), Learned(torch.empty(0), score=-0.5)
+    candidates = [Candidate(name, Unscaled(), 1.0, model, iter(()), now) for name in ("common", "default", "quantile")]
+    losses = {candidate.scaling: candidate.loss for candidate in candidates}
+    assert losses == {"common": 0.5, "default": 0.5, "quantile": pytest.approx(0.5 * search.HANDICAP)}
+    assert search.HANDICAP > 1.0
+
+
+def test_a_candidate_that_starts_far_behind_is_not_learned(monkeypatch, fitted):
+    monkeypatch.setattr(search, "BEHIND", 0.0)
+    monkeypatch.setattr(search, "START_ROWS", 30)
+    model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
+    rows = {record["scaling"]: record["rows"] for record in events(model, Event.CANDIDATE)}
+    assert set(rows) == {"default", "quantile"}
+    assert min(rows.values()) < len(TRAIN) == max(rows.values())
+    assert model.n_iter_ == fitted.n_iter_ - search.TRIAL_STEPS
+
+
+@pytest.mark.parametrize("scaling", ["default", "auto"])
+def test_features_of_one_kind_can_have_a_common_scale(scaling):
+    Xw, yw = make_waveform(60, random_state=0)
+    model = GPClassifier(scaling=scaling, random_state=0).fit(Xw, yw)
+    tried = {record["scaling"] for record in events(model, Event.CANDIDATE)}
+    assert tried == {"common", {"default": "default", "auto": "standard"}[scaling], "quantile"}
+
+
+@pytest.mark.parametrize(("shared_from", "n_kernels"), [(3, 1), (4, 3)])
+def test_many_classes_share_a_kernel(shared_from, n_kernels, monkeypatch):
+    monkeypatch.setattr(search, "SHARED_FROM", shared_from)
+    model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
+    assert {len(value) for value in model.posterior_.prior.params.values()} == {n_kernels}
+    assert log_loss(Y[TEST], model.predict_proba(X[TEST])) < 0.15
 
 
 # --- The result ---
