@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.records import Record
 from experiments.common import Split, grouped, markdown
 from experiments.experiment import Config, Job, Summary, Verdict
-from experiments.tables.run import CATBOOST, FEWER, NAMES, OURS, score_fit, table_split
+from experiments.tables.run import CATBOOST, FEWER, NAMES, OURS, draw_ratios, score_fit, table_split
 
 AIRLINE = "airline_2008_jan_apr.parquet"
 
@@ -80,4 +80,5 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         Verdict("their NLL is the lowest of all models (geometric mean)", ratios[OURS] <= ratios[best],
                 f"{ratios[OURS]:.3f}, {NAMES[best]} {ratios[best]:.3f}", is_ours=True),
     ]  # fmt: skip
-    return Summary("\n\n".join(text), verdicts, {})
+    nll = {key: group[0]["nll"] for key, group in found.items() if key[0] in done}
+    return Summary("\n\n".join(text), verdicts, {"medium": draw_ratios(done, nll, models, config["reference"])})

@@ -33,6 +33,7 @@ TICKS = (0.25, 0.5, 1.0, 2.0, 4.0)
 HOLLOW = {"markerfacecolor": "none", "markersize": 4.0}
 MARKERS: dict[str, dict[str, Any]] = {
     OURS: {"marker": "*", "color": "black", "markersize": 8.0, "zorder": 3},
+    FEWER: HOLLOW | {"marker": "*", "color": "black", "markersize": 8.0},
     CATBOOST: HOLLOW | {"marker": "o", "color": VERMILION},
     "lightgbm": HOLLOW | {"marker": "s", "color": BLUE},
     "histgb": HOLLOW | {"marker": "D", "color": GREEN},
@@ -234,7 +235,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             f"frames as they come are at least as good as a careful one-hot encoding, geometric mean of the NLL on {on}"
         )
         verdicts.append(Verdict(claim, ratio <= 1.0, f"ratio {ratio:.3f}", is_ours=True))
-    return Summary("\n\n".join(parts), verdicts, {"tables": _draw(tables, nll, models, config["reference"])})
+    return Summary("\n\n".join(parts), verdicts, {"tables": draw_ratios(tables, nll, models, config["reference"])})
 
 
 def _means(records: list[Record], score: str) -> Means:
@@ -330,7 +331,7 @@ def _ratio(nll: Means, tables: list[str], model: str, reference: str) -> float:
     return float(np.exp(np.mean([np.log(nll[t, model] / nll[t, reference]) for t in tables])))
 
 
-def _draw(tables: list[str], nll: Means, models: list[str], reference: str) -> Any:
+def draw_ratios(tables: list[str], nll: Means, models: list[str], reference: str) -> Any:
     """Draw the ratios of NLL to that of the reference. Tables are sorted by ours."""
     ratios = {key: value / nll[key[0], reference] for key, value in nll.items() if (key[0], reference) in nll}
     order = sorted((t for t in tables if (t, OURS) in ratios), key=lambda t: ratios[t, OURS])

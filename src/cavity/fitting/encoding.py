@@ -148,15 +148,21 @@ def _is_skewed(values: Array, count: Array) -> bool:
     return variance > 0.0 and (float(share.max()) > TIES or third > SKEWNESS * variance**1.5)
 
 
-def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array) -> Scaler:
-    """Return the map that `scaling` names (None, "common" or another), given mean, sd and largest absolute value."""
+def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array, schema: Schema | None = None) -> Scaler:
+    """Return the map that `scaling` names (None, "common" or another), given mean, sd and largest absolute value.
+
+    Categories of the schema do not count for a common scale: their numbers are names.
+    """
     if scaling is None:
         return Unscaled(mean)
     limits = np.finfo(float)
     of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)
     varies = sd > np.maximum(10 * limits.eps * np.abs(mean), limits.tiny)
     sd = np.where(varies, sd, of_constant)
-    return Standard(mean, _common(sd, varies) if scaling == "common" else sd)
+    if scaling == "common":
+        kinds = [NUMBER] * len(sd) if schema is None else [column.kind for column in schema.columns]
+        sd = _common(sd, varies & [kind in (NUMBER, DATE, TIME) for kind in kinds])
+    return Standard(mean, sd)
 
 
 def has_common_unit(X: Array) -> bool:
@@ -175,7 +181,8 @@ def _common(sd: Array, varies: NDArray[np.bool_]) -> Array:
         return sd
     largest = sd[varies].max()
     common = largest * np.sqrt(np.mean((sd[varies] / largest) ** 2))
-    return np.where(varies | (sd <= 1.0), common, np.maximum(common, sd))  # above rounding errors of a large constant
+    found: Array = np.where(varies | (sd <= 1.0), common, np.maximum(common, sd))  # above rounding errors of a constant
+    return found
 
 
 def _fit_standard(X: Array, weight: Array) -> Standard:

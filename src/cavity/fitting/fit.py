@@ -320,13 +320,14 @@ class Found(NamedTuple):
     """The result of a search on some rows.
 
     Attributes:
-        scaling: the best one.
+        scaling, encoding: the best one.
         kernel: the best one, with its parameters.
         seconds: that the search took.
         records: of its history.
     """
 
     scaling: str | None
+    encoding: Encoding
     kernel: Kernel
     seconds: float
     records: list[Record]
@@ -379,7 +380,7 @@ class Fit:
 
     def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibration]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
-        n_held, drawn, scaling, found = self._n_held_out, known.sample, self.plan.settings.scaling, None
+        n_held, drawn, found = self._n_held_out, known.sample, None
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
         most = max(n_held, known.n_rows // HELD_OUT_FRACTION)
         skip = find_copies(source, known, n_held, most, self.options.workers) if n_held else None
@@ -389,17 +390,16 @@ class Fit:
             hashes, first = np.unique(place[place >= 0], return_index=True)
             statistics = statistics.without(known.schema, sample.X[place >= 0][first], skip.by_class[hashes])
         held_out, sample = sample.take(np.flatnonzero(place >= 0)[:n_held]), sample.take(np.flatnonzero(place < 0))
+        statistics = None if statistics is None else statistics.weighted(class_weight)
+        of_all = known.mean, known.sd, known.size, known.schema
+
+        def fitted(scaling: str | None) -> Encoding:
+            scaler = None if scaling == "quantile" else standard_scaler(scaling, *of_all)
+            return fit_encoding(known.schema, scaling, *sample, len(known.classes), statistics, scaler)
+
         if self.plan.searches:
-            found = self._choose(sample)
-            scaling = found.scaling
-        encoding = fit_encoding(
-            known.schema,
-            scaling,
-            *sample,
-            len(known.classes),
-            None if statistics is None else statistics.weighted(class_weight),
-            None if scaling == "quantile" else standard_scaler(scaling, known.mean, known.sd, known.size),
-        )
+            found = self._choose(sample, fitted)
+        encoding = fitted(self.plan.settings.scaling) if found is None else found.encoding
 
         def stream(dtype: torch.dtype) -> StreamData:
             transform = partial(encode_training, encoding)
@@ -411,7 +411,7 @@ class Fit:
     def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
         """Search for kernel and scaling on some rows, then fit all: by EP with both fixed, or by mini-batches."""
         rows, held_out = self._hold_out(rows)
-        found = self._choose(rows)
+        found = self._choose(rows, lambda scaling: self._fit_encoding(scaling, rows))
         model = self._train_rows(rows, found.scaling, "fit", found)
         if held_out is not None:
             return model, self._calibrate(model.trained, [model.predict(held_out)])
@@ -419,8 +419,8 @@ class Fit:
         parts = [self._leave_out(rows, model)] if sharpens else []
         return model, self._calibrate(model.trained, parts, LOG_SHARPNESS_SD)
 
-    def _choose(self, rows: TrainingRows) -> Found:
-        """Return the best kernel and scaling, by a search on some of the rows.
+    def _choose(self, rows: TrainingRows, fitted: Callable[[str | None], Encoding]) -> Found:
+        """Return the best kernel and scaling, by a search on some of the rows; `fitted` is the encoding of a scaling.
 
         A fit that can resume makes the same search again, so no time limit may cut it.
         """
@@ -431,10 +431,10 @@ class Fit:
         search = self._search(rows, history, None if s.checkpoint is not None else s.max_seconds)
         with torch.inference_mode(False), torch.no_grad(), JitterLog():
             try:
-                best = search.choose(self._candidates(rows))
+                best = search.choose(self._candidates(rows, fitted))
             except FactorizationError as error:
                 raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
-        return Found(best.scaling, best.kernel, search.clock.seconds(), search.history.records)
+        return Found(best.scaling, best.encoding, best.kernel, search.clock.seconds(), search.history.records)
 
     def _leave_out(self, rows: TrainingRows, model: TrainedModel) -> HeldOut:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
@@ -465,7 +465,7 @@ class Fit:
             )
         with torch.inference_mode(False), torch.no_grad(), JitterLog() as jitter:
             try:
-                found = search.run(self._candidates(rows))
+                found = search.run(self._candidates(rows, lambda scaling: self._fit_encoding(scaling, rows)))
             except FactorizationError as error:
                 raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
             jitter.take()  # of factorizations in single precision, of which nothing remains
@@ -487,7 +487,9 @@ class Fit:
         calibration = self._calibrate(trained, parts, LOG_SHARPNESS_SD)
         return TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy()), calibration
 
-    def _candidates(self, rows: TrainingRows) -> Iterator[tuple[str | None, Encoding]]:
+    def _candidates(
+        self, rows: TrainingRows, fitted: Callable[[str | None], Encoding]
+    ) -> Iterator[tuple[str | None, Encoding]]:
         """Yield the encodings to compare, with the scaling of each: those that the user leaves open and that differ."""
         given, seen = self.plan.settings.scaling, list[Array]()
         scalings: list[str | None] = [given]
@@ -495,7 +497,7 @@ class Fit:
             is_alike = self.data.schema is None and has_common_unit(rows.X)
             scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "quantile"]
         for scaling in scalings:
-            encoding = self._fit_encoding(scaling, rows)
+            encoding = fitted(scaling)
             X = encode_training(encoding, rows.X)
             if not any(np.array_equal(X, other) for other in seen):
                 seen.append(X)
