@@ -323,6 +323,7 @@ class Found(NamedTuple):
         scaling, encoding: the best one.
         kernel: the best one, with its parameters.
         seconds: that the search took.
+        is_cut: whether a time limit has ended it early.
         records: of its history.
     """
 
@@ -330,6 +331,7 @@ class Found(NamedTuple):
     encoding: Encoding
     kernel: Kernel
     seconds: float
+    is_cut: bool
     records: list[Record]
 
 
@@ -413,6 +415,8 @@ class Fit:
         rows, held_out = self._hold_out(rows)
         found = self._choose(rows, lambda scaling: self._fit_encoding(scaling, rows))
         model = self._train_rows(rows, found.scaling, "fit", found)
+        if found.is_cut and self.plan.is_full_batch and not _is_cut(model.trained):
+            model.trained.history.note(Event.TIME_LIMIT, max_epochs=MAX_EPOCHS)
         if held_out is not None:
             return model, self._calibrate(model.trained, [model.predict(held_out)])
         sharpens = self.plan.is_full_batch and self.plan.settings.calibrate is not False
@@ -434,7 +438,8 @@ class Fit:
                 best = search.choose(self._candidates(rows, fitted))
             except FactorizationError as error:
                 raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
-        return Found(best.scaling, best.encoding, best.kernel, search.clock.seconds(), search.history.records)
+        is_cut = search.is_cut and not search.clock.is_stopped()
+        return Found(best.scaling, best.encoding, best.kernel, search.clock.seconds(), is_cut, search.history.records)
 
     def _leave_out(self, rows: TrainingRows, model: TrainedModel) -> HeldOut:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""

@@ -214,6 +214,11 @@ def test_a_short_limit_leaves_a_model_that_beats_class_frequencies(way, seconds)
     assert loss(classifier(max_seconds=seconds).fit(*rows(way))) < FREQUENCIES
 
 
+def test_a_search_that_was_cut_short_is_in_the_history():
+    events = [record["event"] for record in classifier(max_seconds=1e-9).fit(*rows("ep")).history_]
+    assert events.count(Event.TIME_LIMIT) == 1
+
+
 def test_mini_batches_without_time_say_so():
     model = classifier(max_seconds=1e-9).fit(*rows("batches"))
     assert events(model, Event.TIME_LIMIT)
