@@ -22,7 +22,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 Array = NDArray[np.float64]
 
 KNOTS = 512  # of a quantile map, at most
-SIMILAR_RANGE, LEAST_OF_A_KIND = 3.0, 5  # features of one kind: the widest is at most so many times the median
+SIMILAR_RANGE, LEAST_OF_A_KIND = 3.0, 5  # of features of one kind: largest over median range, and their number
 SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
 
