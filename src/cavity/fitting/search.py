@@ -1,8 +1,8 @@
-"""The best full Gaussian process for a small table: everything is chosen by leave-one-out predictions.
+"""The search for kernel and scaling: everything is chosen by leave-one-out predictions.
 
 EP gives the probability of each label from all other rows (`inference.full`). The sum of their logarithms chooses where
 the search starts, learns length-scales, variances and sharpness, and compares the candidates. The search uses some of
-the rows; q(f) and the calibration use all of them.
+the rows (`Search.choose`). For a small table, a full Gaussian process on all rows follows (`Search.run`).
 """
 
 from __future__ import annotations
