@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cavity.kernels import Constant, Kernel, Linear, Params, Product, Sum
+from cavity.kernels import Constant, Kernel, Laplace, Linear, Params, Product, Sum
 from cavity.kernels.stationary import Stationary
 
 
@@ -41,5 +41,7 @@ def entries(kernel: Kernel, params: Params, a: Tensor, b: Tensor) -> Tensor:
     scale = torch.exp(-params["log_lengthscale"])[:, None, None, :]
     if isinstance(kernel, Linear):
         return variance * (a * b * scale.square()).sum(-1)
+    if isinstance(kernel, Laplace):
+        return variance * torch.exp(-((a - b) * scale).abs().sum(-1))
     assert isinstance(kernel, Stationary)
     return variance * kernel.correlation(((a - b) * scale).square().sum(-1))

@@ -63,9 +63,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         method: "ep" keeps a site for every row and class. "sep" keeps one site per class, so memory does not grow with
             the rows. "gfitc" runs EP on the latent values themselves, on all rows at once. "vi" maximizes a lower
             bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches.
-        kernel: "rbf", "matern12", "matern32", "matern52" or "linear", or a `cavity.kernels.Kernel` with its own start
-            values. None is RBF + Matérn 1/2 where a search precedes the fit (`n_inducing="auto"`), and RBF elsewhere.
-            Length-scales are in units of scaled inputs.
+        kernel: "rbf", "matern12", "matern32", "matern52", "laplace" or "linear", or a `cavity.kernels.Kernel` with its
+            own start values. None is RBF + Matérn 1/2 or Matérn 1/2 + Laplace where a search precedes the fit
+            (`n_inducing="auto"`), whichever predicts better, and RBF elsewhere. Length-scales are in units of scaled
+            inputs.
         noise: initial latent noise variance, a float or (C,).
         n_inducing: M, or a fraction of the training rows as a float in (0, 1]. With "auto", if `method` is "ep" or
             "auto" and no argument says how to learn, the fit starts with a search: leave-one-out predictions of some

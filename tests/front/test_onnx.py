@@ -10,7 +10,7 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.datasets import load, make_waveform
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
+from cavity.kernels import RBF, Constant, Laplace, Linear, Matern12, Matern32, Matern52
 from tests.searches import N_ROWS, make_small
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -21,6 +21,7 @@ BUNDLED = ("iris", "breast_cancer", "digits")
 PAPER = ("glass", "new_thyroid", "satellite", "svmguide2", "vehicle", "vowel", "waveform", "wine")
 KERNELS = {
     "Matern12": Matern12(),
+    "Laplace": Laplace(),
     "Matern32": Matern32(),
     "Matern52": Matern52(),
     "Linear + Constant": Linear() + Constant(),

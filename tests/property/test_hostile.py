@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cavity import GPClassifier
 from cavity.inference import METHODS
-from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52
+from cavity.kernels import RBF, Constant, Kernel, Laplace, Linear, Matern12, Matern32, Matern52
 from tests.problems import hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore::cavity.runtime.warnings.CavityWarning")  # hostile data deserve them
@@ -42,6 +42,7 @@ KERNELS: list[Kernel | None] = [
     RBF(lengthscale=1e6, variance=1e6),
     RBF(variance=1e-6),
     Matern12(),
+    Laplace(),
     Matern32(),
     Matern52(),
     Linear(variance=1e30),

@@ -11,7 +11,7 @@ from cavity import GPClassifier
 from cavity.gp import probabilities as predict
 from cavity.gp.gradients import pull_back
 from cavity.inference import EP, GFITC, METHODS
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
+from cavity.kernels import RBF, Constant, Laplace, Linear, Matern12, Matern32, Matern52
 from tests.problems import Problem, converge, objective, random_problem, refresh, sweeps
 from tests.reference import oracle
 
@@ -207,6 +207,7 @@ def test_the_two_gradients_differ_away_from_the_fixed_point(name):
 KERNELS = {
     "RBF": RBF([1.2, 0.8], 1.5),
     "Matern12": Matern12([1.2, 0.8], 1.5),
+    "Laplace": Laplace([1.2, 0.8], 1.5),
     "Matern32": Matern32([1.2, 0.8], 1.5),
     "Matern52": Matern52([1.2, 0.8], 1.5),
     "Linear": Linear([1.2, 0.8], 1.5),

@@ -47,7 +47,7 @@ from cavity.data.tables import Columns, TableFiles, arrow, choose_columns, colum
 from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
-KERNELS = ("rbf", "matern12", "matern32", "matern52", "linear")
+KERNELS = ("rbf", "matern12", "matern32", "matern52", "laplace", "linear")
 SCALINGS = {**{name: name for name in ("default", "standard", "common", "quantile", "auto")}, "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
@@ -108,7 +108,11 @@ class Count(click.ParamType):
     help="Inducing points of each class, or a fraction of the rows: more are slower and more accurate. auto: all of up "
     "to about 1,500 rows, 200 to 600 up to 2,000 rows, 200 above.",
 )  # fmt: skip
-@click.option("--kernel", type=click.Choice(KERNELS), help="[default: rbf; rbf + matern12 where all rows are inducing]")
+@click.option(
+    "--kernel",
+    type=click.Choice(KERNELS),
+    help="[default: rbf + matern12 or matern12 + laplace, by a search; rbf without one]",
+)
 @click.option("--scaling", type=click.Choice(list(SCALINGS)), default="default", show_default=True, help="Of numbers.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="balanced: rare classes get larger weights.")
 @click.option(

@@ -20,7 +20,20 @@ from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
 from cavity.fitting.encoding import Encoding, Quantile, Scaler, Standard, TableEncoding, Unscaled
 from cavity.gp.gaussian import Posterior
-from cavity.kernels import RBF, Constant, Grouped, Kernel, Linear, Matern12, Matern32, Matern52, Params, Product, Sum
+from cavity.kernels import (
+    RBF,
+    Constant,
+    Grouped,
+    Kernel,
+    Laplace,
+    Linear,
+    Matern12,
+    Matern32,
+    Matern52,
+    Params,
+    Product,
+    Sum,
+)
 from cavity.numerics.limits import LARGEST_INPUT, rounding
 from cavity.version import __version__
 
@@ -38,7 +51,7 @@ UNITS = {
     TIME: "seconds since midnight",
 }
 MAX_FILE_SIZE = 2**31  # bytes, the limit of protobuf
-EXPORTED: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, Linear, Constant)  # and Sum and Product
+EXPORTED: tuple[type[Kernel], ...] = (RBF, Matern12, Matern32, Matern52, Laplace, Linear, Constant)  # and composites
 
 
 def to_onnx(
@@ -282,6 +295,9 @@ def covariance(kernel: Kernel, params: Params, Z: Array, X: Value) -> tuple[Valu
     if kind is Linear:
         precision = np.exp(log_variance[:, None] - 2.0 * log_lengthscale)
         return _inner_products(Z * precision[:, None, :], X.T), precision @ X.T.square()
+    if kind is Laplace:
+        distances = _manhattan_distances(np.exp(-log_lengthscale), Z, X)
+        return (log_variance[:, None, None] - distances).exp(), variance[:, None] + (X * 0.0).sum(1)
     cross = _stationary(kind, log_variance[:, None, None], np.exp(-2.0 * log_lengthscale), Z, X)
     return cross, variance[:, None] + (X * 0.0).sum(1)
 
@@ -306,6 +322,12 @@ def _stationary(kind: type[Kernel], log_variance: Array, precision: Array, Z: Ar
     r = r2.sqrt()
     polynomial = r + 1.0 if kind is Matern32 else r + r2 * (1.0 / 3.0) + 1.0
     return polynomial * (log_variance - r).exp()
+
+
+def _manhattan_distances(scale: Array, Z: Array, X: Value) -> Value:
+    """Σ_d |z_d − x_d|/ℓ_d of every pair, (C, M, N). There is no product for it: memory is D times that of a block."""
+    rows = scale[:, None, None, :] * X.unsqueeze(0).unsqueeze(0)
+    return ((Z * scale[:, None, :])[:, :, None, :] - rows).abs().sum(3)
 
 
 def _inner_products(Z: Array, columns: Value) -> Value:

@@ -22,10 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Product, Sum
+from cavity.kernels import RBF, Constant, Kernel, Laplace, Linear, Matern12, Matern32, Matern52, Product, Sum
 from cavity.kernels.base import numbers
 
-SIMPLE: dict[str, type[Any]] = {kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52, Linear, Constant)}
+SIMPLE: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (RBF, Matern12, Matern32, Matern52, Laplace, Linear, Constant)
+}
 COMPOSITE: dict[str, type[Any]] = {kind.__name__: kind for kind in (Sum, Product)}
 LABEL_DTYPES = re.compile(r"\|b1|\|O|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]U[1-9]\d{0,6}")
 MAX_LABEL_BYTES = 2**26  # NumPy pads every string to the longest one

@@ -7,7 +7,7 @@ attributes. `OnlineFit` does the same for `partial_fit`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
-from cavity.data.schema import CATEGORY, LEFT_OUT, Schema, describe_left_out
+from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, TIME, Schema, describe_left_out
 from cavity.data.shuffle import find_hashes
 from cavity.data.source import Source, coded, schema_of
 from cavity.data.surveys import find_copies
@@ -53,11 +53,20 @@ from cavity.fitting.search import (
     NOISE,
     SHARED_FROM,
     STEPS,
+    THRESHOLDS,
     TRIAL_STEPS,
     Search,
     left_out_rows,
 )
-from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
+from cavity.fitting.settings import (
+    HELD_OUT_FRACTION,
+    LEAST_HELD_OUT,
+    MOST_HELD_OUT,
+    FitPlan,
+    Settings,
+    for_many_features,
+    plan_fit,
+)
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.residual import SAMPLE_ROWS, Residual, full_residual, measure_residual
 from cavity.inference import METHODS
@@ -192,8 +201,10 @@ def choose_seed(settings: Settings, resume: bool, workers: Workers) -> int:
 def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     """Fit rows in memory."""
     check_two_classes(table.classes)
-    rows = merge_equal_rows(table.rows)
-    plan = plan_fit(options.settings, len(rows.X), options.seed, len(table.classes), rows.X.shape[1])
+    rows, settings = merge_equal_rows(table.rows), options.settings
+    if table.schema is None:
+        settings = for_many_features(settings, rows.X, rows.y, len(rows.X), _is_gpu(settings))
+    plan = plan_fit(settings, len(rows.X), options.seed, len(table.classes), rows.X.shape[1])
     counts = np.bincount(table.rows.y, minlength=len(table.classes))
     weight = np.bincount(rows.y, rows.weight, len(table.classes)).astype(np.float64)
     _warn_left_out(table.schema, options)
@@ -225,6 +236,9 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
     names = None if known.feature_names is None else np.array(known.feature_names, dtype=object)
     class_weight = weights_by_class(settings.class_weight, known.classes, known.class_counts)
     weight = known.class_counts * class_weight
+    if known.schema is None:
+        sample = known.sample
+        settings = for_many_features(settings, sample.X, sample.y, known.n_rows, _is_gpu(settings))
     plan = plan_fit(settings, known.n_rows, seed, len(known.classes), known.n_features)
     constant = ""
     if not plan.is_full_batch:
@@ -248,6 +262,10 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         fit = Fit(plan, data, options, report)
         trained, calibration = fit.on_source(source, known, class_weight)
     return fit.result(trained, calibration)
+
+
+def _is_gpu(settings: Settings) -> bool:
+    return choose_device(settings.device).type == "cuda"
 
 
 def _is_constant(X: Array, schema: Schema | None) -> NDArray[np.bool_]:
@@ -439,7 +457,8 @@ class Fit:
             except FactorizationError as error:
                 raise TrainingError(f"training failed: {error}. Check X for columns of extreme values.") from error
         is_cut = search.is_cut and not search.clock.is_stopped()
-        return Found(best.scaling, best.encoding, best.kernel, search.clock.seconds(), is_cut, search.history.records)
+        choice, seconds = best.choice, search.clock.seconds()
+        return Found(choice.scaling, choice.encoding, best.kernel, seconds, is_cut, search.history.records)
 
     def _leave_out(self, rows: TrainingRows, model: TrainedModel) -> HeldOut:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
@@ -455,8 +474,10 @@ class Fit:
     def _search(self, rows: TrainingRows, history: History, max_seconds: float | None) -> Search:
         s, workers = self.plan.settings, self.options.workers
         clock = Clock(MAX_EPOCHS, max_seconds, workers, self.options.stop)
-        kernels, sharpens = KERNELS if s.kernel is None else (str(s.kernel),), s.calibrate is not False
-        about = kernels, sharpens, self.plan.training.seed, self._device, clock, history, workers
+        kernels: list[Sequence[str]] = [KERNELS] if s.kernel is None else [(str(s.kernel),)]
+        if s.kernel is None and self._n_numbers > 1:
+            kernels.append(THRESHOLDS)
+        about = kernels, s.calibrate is not False, self.plan.training.seed, self._device, clock, history, workers
         return Search(rows, len(self.data.classes), *about)
 
     def _full_gp(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
@@ -551,8 +572,9 @@ class Fit:
         last = {r["event"]: r for r in trained.history.records if r["event"] in NUMERICAL_EVENTS}
         for record in last.values() if self.options.workers.rank == 0 else ():
             warnings.warn(f"{describe(record)}.", CavityWarning, stacklevel=4)
-        if self.plan.settings.method in ("auto", "sep"):
-            state = tie_sites(trained.state, torch.from_numpy(fitted.own_weight).to(trained.theta.device))
+        if self.options.settings.method in ("auto", "sep"):
+            own_weight = torch.from_numpy(fitted.own_weight).to(trained.theta.device)
+            state = tie_sites(fitted.model.prior(trained.theta), trained.state, own_weight)
             residual = trained.posterior.to(torch.device("cpu")).residual
             start = fitted.model, trained.theta, state, fitted.own_weight
             online = OnlineFit(self.plan, fitted.encoding, *start, residual)
@@ -579,6 +601,13 @@ class Fit:
     @property
     def _device(self) -> torch.device:
         return choose_device(self.plan.settings.device)
+
+    @property
+    def _n_numbers(self) -> int:
+        """Columns of numbers, dates and times."""
+        if self.data.schema is None:
+            return self.data.n_features
+        return sum(column.kind in (NUMBER, DATE, TIME) for column in self.data.schema.columns)
 
     @property
     def _n_held_out(self) -> int:

@@ -42,14 +42,16 @@ Indices = NDArray[np.int64]
 
 # How these were chosen: docs/defaults.md.
 KERNELS = ("rbf", "matern12")  # their sum: a smooth part and a rough one
-REACH = {"matern12": 4.0}  # initial length-scale, relative to the one of "rbf"
+THRESHOLDS = ("matern12", "laplace")  # tried after it on several columns of numbers
+REACH = {"matern12": 4.0, "laplace": 4.0}  # initial length-scale over median distance, relative to the one of "rbf"
+METRICS = ("cityblock", "euclidean")
 NOISE = 1.0  # only the ratio of variance and noise matters
 START_ROWS, LEARN_ROWS, LEAST_OF_CLASS = 300, 600, 20  # of the search
 START_WORK, LEARN_WORK = 6e7, 8e8  # of a step, at most: classes times rows³
 START_SWEEPS, START_DAMPING = 8, 0.6
 SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-scale, and of 4 of the variance
 FIRST = (0, 1), (0, 4), (2, 2), (2, 5)  # such powers, to start from
-HANDICAP = 1.02  # of the loss with quantiles
+HANDICAP, ROUGHNESS = 1.02, 1.01  # factors of the loss with quantiles, and with `THRESHOLDS`
 BEHIND, HOPELESS = 0.1, 0.12  # of the best start's loss, by which that of a candidate may be higher; before it climbs
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the search
@@ -108,9 +110,13 @@ class FullGP:
         features, place = np.unique(encode_training(encoding, rows.X), axis=0, return_inverse=True)
         y, weight, index = (torch.as_tensor(part, device=device) for part in (rows.y, rows.weight, place.ravel()))
         own = torch.nn.functional.one_hot(y, n_classes).bool().T.contiguous()
+        reach = dict(REACH)
+        if "laplace" in names:
+            manhattan, direct = (median_distance(features, np.random.default_rng(0), of) for of in METRICS)
+            reach["laplace"] *= manhattan / direct
 
         def kernel(lengthscale: float, variance: float) -> Kernel:
-            parts = [BY_NAME[n](lengthscale * REACH.get(n, 1.0), variance / len(names)) for n in names]
+            parts = [BY_NAME[n](lengthscale * reach.get(n, 1.0), variance / len(names)) for n in names]
             whole = parts[0] if len(parts) == 1 else Sum(tuple(parts))
             if not isinstance(encoding, TableEncoding):
                 return whole
@@ -151,13 +157,32 @@ class Learned(NamedTuple):
     ep: FullEP | None = None
 
 
+class Start(NamedTuple):
+    """A place on the grid of length-scales and variances, and its leave-one-out log density per row."""
+
+    place: tuple[int, int]
+    score: float
+
+    def values(self, unit: float) -> tuple[float, float]:
+        """Return the length-scale and the variance."""
+        return unit * 2.0 ** self.place[0], 4.0 ** self.place[1]
+
+
+class Choice(NamedTuple):
+    """What defines a candidate: its encoding, the kernels that it sums, the median distance, and where it starts."""
+
+    scaling: str | None
+    encoding: Encoding
+    kernels: Sequence[str]
+    unit: float
+    start: Start
+
+
 @dataclass
 class Candidate:
     """A candidate that is being learned: `states` yields its states, of which `learned` is the last so far."""
 
-    scaling: str | None
-    encoding: Encoding
-    unit: float
+    choice: Choice
     model: ParametricPrior
     states: Iterator[Learned]
     learned: Learned
@@ -170,8 +195,9 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """The negative log density per row, with a handicap where the scaling hides how far apart values are."""
-        return -self.learned.score * (HANDICAP if self.scaling == "quantile" else 1.0)
+        """The negative log density per row, with a handicap for what hides how far apart values are."""
+        handicap = HANDICAP if self.choice.scaling == "quantile" else 1.0
+        return -self.learned.score * handicap * (ROUGHNESS if self.choice.kernels == THRESHOLDS else 1.0)
 
 
 class Found(NamedTuple):
@@ -221,17 +247,6 @@ def log_density(part: HeldOut, sharpness: float) -> float:
     """Return the mean log probability of the labels."""
     log_p = log_p_of(part.mean * sharpness, part.var, part.epsilon).gather(0, part.y[None])[0]
     return float((part.weight * log_p).sum() / part.weight.sum())
-
-
-class Start(NamedTuple):
-    """A place on the grid of length-scales and variances, and its leave-one-out log density per row."""
-
-    place: tuple[int, int]
-    score: float
-
-    def values(self, unit: float) -> tuple[float, float]:
-        """Return the length-scale and the variance."""
-        return unit * 2.0 ** self.place[0], 4.0 ** self.place[1]
 
 
 def find_start(gp: FullGP, unit: float, first: Sequence[tuple[int, int]], least: float = -math.inf) -> Start:
@@ -306,7 +321,8 @@ class Search:
     Args:
         rows: all training rows.
         n_classes: C.
-        kernels: names of the kernels whose sum is the prior covariance.
+        kernels: names of the kernels whose sum is the prior covariance; all but the first such sum are tried with the
+            best encoding only.
         sharpens: whether the sharpness is learned too.
         seed: of the rows that the search uses.
         device: of all tensors.
@@ -319,7 +335,7 @@ class Search:
 
     rows: TrainingRows
     n_classes: int
-    kernels: Sequence[str]
+    kernels: Sequence[Sequence[str]]
     sharpens: bool
     seed: int
     device: torch.device
@@ -332,59 +348,82 @@ class Search:
     def run(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Found:
         """Learn on some rows, continue the best candidate on all of them, and return its q(f) there."""
         best = self.choose(candidates)
-        gp = self._on(self.rows, best.encoding, torch.float64)
-        model = gp.model(best.unit, VARIANCE)
+        gp = self._on(self.rows, best.choice, torch.float64)
+        model = gp.model(best.choice.unit, VARIANCE)
         learned = best.learned._replace(theta=best.learned.theta.to(torch.float64))
         some = self._draw(LEARN_ROWS, LEARN_WORK)
         if len(some) < len(self.rows.y):
             learned = learned._replace(ep=self._extend(gp, model, learned, some))
             steps = int(min(FINAL_STEPS, FINAL_WORK / (self.n_classes * float(gp.labels.n_inputs) ** 3)))
             if steps:
-                last = self._begin(gp, model, learned, best, steps, FINAL_RATE)
+                last = self._begin(gp, model, learned, best.choice, steps, FINAL_RATE)
                 self._advance(last, steps)
                 learned = last.learned
-        return self._infer(gp, model, best.encoding, learned)
+        return self._infer(gp, model, best.choice.encoding, learned)
 
     def choose(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Candidate:
         """Learn the candidates, encodings with the names of their scalings, on some rows; return the best one.
 
-        Those that start far behind are dropped at once, and after a few steps only the best one is kept.
+        Those that start far behind are dropped at once, and after a few steps only the best one is kept. Columns of one
+        kind, such as pixels, have no thresholds: there, only the first kernels are tried.
         """
         few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
-        learning = list[Candidate]()
-        for candidate in self._begin_all(candidates, few, some):
-            if learning and self._is_over():
-                break
-            learning.append(candidate)
-            self._advance(candidate, TRIAL_STEPS, is_trial=True)
-            self._note_candidate(candidate.scaling, len(some), candidate.learned.score)
-        best = min(learning, key=lambda candidate: candidate.loss)
+        best = min(self._try_all(self._choices(candidates, few), some), key=lambda candidate: candidate.loss)
+        if best.choice.scaling != "common" and not self._is_over():
+            known = best.choice
+            least = (1.0 + BEHIND) * known.start.score
+            others = (self._choice(*known[:2], k, few, [known.start.place], least) for k in self.kernels[1:])
+            tried = self._try_all((other for other in others if self._is_near(other, least, few)), some)
+            best = min([best, *tried], key=lambda candidate: candidate.loss)
         self._advance(best, STEPS)
         return best
 
-    def _begin_all(
-        self, candidates: Iterable[tuple[str | None, Encoding]], few: Indices, some: Indices
-    ) -> Iterator[Candidate]:
-        """Yield the candidates whose best start on few rows is not far behind that of the best one."""
-        found, first, least = list[tuple[str | None, Encoding, float, Start]](), list(FIRST), -math.inf
+    def _choices(self, candidates: Iterable[tuple[str | None, Encoding]], few: Indices) -> Iterator[Choice]:
+        """Yield those whose best start on few rows is not far behind that of the best one, the best first."""
+        found, first, least = list[Choice](), list(FIRST), -math.inf
         for scaling, encoding in candidates:
             if found and self._is_over():
                 break
-            gp = self._on(self.rows.take(few), encoding, DTYPE)
-            unit = gp.distance(self.seed)
-            start = self.workers.broadcast(find_start(gp, unit, first, least))
-            found.append((scaling, encoding, unit, start))
+            found.append(self._choice(scaling, encoding, self.kernels[0], few, first, least))
+            start = found[-1].start
             first, least = [start.place], max(least, (1.0 + HOPELESS) * start.score)
-        found.sort(key=lambda one: -one[-1].score)
-        worst = (1.0 + BEHIND) * found[0][-1].score
-        for scaling, encoding, unit, start in found:
-            if start.score < worst:
-                self._note_candidate(scaling, len(few), start.score)
-                continue
-            gp = self._on(self.rows.take(some), encoding, DTYPE)
-            model, nothing = gp.model(*start.values(unit)), Learned(torch.empty(0))
-            candidate = Candidate(scaling, encoding, unit, model, iter(()), nothing)
-            yield self._begin(gp, model, Learned(model.start()), candidate, STEPS, RATE)
+        found.sort(key=lambda choice: -choice.start.score)
+        worst = (1.0 + BEHIND) * found[0].start.score
+        yield from (choice for choice in found if self._is_near(choice, worst, few))
+
+    def _choice(
+        self,
+        scaling: str | None,
+        encoding: Encoding,
+        kernels: Sequence[str],
+        few: Indices,
+        first: Sequence[tuple[int, int]],
+        least: float,
+    ) -> Choice:
+        """Return a candidate with its best start on few rows (see `find_start`)."""
+        gp = FullGP.on_rows(self.rows.take(few), encoding, self.n_classes, kernels, self.device, DTYPE)
+        unit = gp.distance(self.seed)
+        return Choice(scaling, encoding, kernels, unit, self.workers.broadcast(find_start(gp, unit, first, least)))
+
+    def _is_near(self, choice: Choice, least: float, few: Indices) -> bool:
+        """Whether a candidate starts with at least this score; note those that do not."""
+        if choice.start.score < least:
+            self._note_candidate(choice, len(few), choice.start.score)
+        return choice.start.score >= least
+
+    def _try_all(self, choices: Iterable[Choice], some: Indices) -> list[Candidate]:
+        """Learn candidates for a few steps, while the clock allows."""
+        tried = list[Candidate]()
+        for choice in choices:
+            if self.epochs and self._is_over():
+                break
+            gp = self._on(self.rows.take(some), choice, DTYPE)
+            model = gp.model(*choice.start.values(choice.unit))
+            candidate = self._begin(gp, model, Learned(model.start()), choice, STEPS, RATE)
+            self._advance(candidate, TRIAL_STEPS, is_trial=True)
+            self._note_candidate(choice, len(some), candidate.learned.score)
+            tried.append(candidate)
+        return tried
 
     def _draw(self, count: int, work: float) -> Indices:
         return some_rows(self.rows.y, min(count, int((work / self.n_classes) ** (1 / 3))), self.seed)
@@ -399,13 +438,13 @@ class Search:
         return ep.swept(ep.latent(covariance(model.prior(learned.theta))), 1.0)
 
     def _begin(
-        self, gp: FullGP, model: ParametricPrior, start: Learned, of: Candidate, steps: int, rate: float
+        self, gp: FullGP, model: ParametricPrior, start: Learned, choice: Choice, steps: int, rate: float
     ) -> Candidate:
         """Return the candidate before its first step from `start`."""
-        alike = {"relevance": COMMON_RELEVANCE} if of.scaling == "common" else {}
-        hyper_prior = HyperPrior(gp.model(of.unit, VARIANCE), {**PRIORS, **alike})
+        alike = {"relevance": COMMON_RELEVANCE} if choice.scaling == "common" else {}
+        hyper_prior = HyperPrior(gp.model(choice.unit, VARIANCE), {**PRIORS, **alike})
         states = learn(gp, model, start, hyper_prior, steps, rate, self.sharpens)
-        return replace(of, model=model, states=states, learned=next(states))
+        return Candidate(choice, model, states, next(states))
 
     def _advance(self, candidate: Candidate, steps: int, is_trial: bool = False) -> None:
         """Make the steps that the clock allows, but the very first one in any case; end where one fails."""
@@ -423,8 +462,8 @@ class Search:
         self.is_cut = self.is_cut or self.clock.is_over()
         return self.is_cut
 
-    def _on(self, rows: TrainingRows, encoding: Encoding, dtype: torch.dtype) -> FullGP:
-        return FullGP.on_rows(rows, encoding, self.n_classes, self.kernels, self.device, dtype)
+    def _on(self, rows: TrainingRows, choice: Choice, dtype: torch.dtype) -> FullGP:
+        return FullGP.on_rows(rows, choice.encoding, self.n_classes, choice.kernels, self.device, dtype)
 
     def _infer(self, gp: FullGP, model: ParametricPrior, encoding: Encoding, learned: Learned) -> Found:
         """Return q(f) at fixed hyper-parameters."""
@@ -436,8 +475,9 @@ class Search:
             self._note(Event.NOT_CONVERGED, method="EP", sweeps=sweeps, change=change, tol=FINAL_TOL)
         return Found(encoding, model, theta, ep, ep.latent(K), self.epochs)
 
-    def _note_candidate(self, scaling: str | None, rows: int, score: float) -> None:
-        self._note(Event.CANDIDATE, scaling=str(scaling), rows=rows, nll=-score)
+    def _note_candidate(self, choice: Choice, rows: int, score: float) -> None:
+        kernel = " + ".join(choice.kernels)
+        self._note(Event.CANDIDATE, scaling=str(choice.scaling), kernel=kernel, rows=rows, nll=-score)
 
     def _note(self, event: Event | None, objective: float | None = None, **fields: Any) -> None:
         record = {"epoch": self.epochs, "objective": objective, "seconds": self.clock.seconds(), "rate": RATE}

@@ -33,7 +33,7 @@ class Event(StrEnum):
     CALIBRATION_STOPPED = "calibration_stopped", "not calibrated: stopped"
     CANDIDATE = (
         "candidate",
-        "scaling={scaling!r}: leave-one-out NLL {nll:.4f} on {rows} rows",
+        "scaling={scaling!r}, {kernel}: leave-one-out NLL {nll:.4f} on {rows} rows",
     )
     SHRUNK = (
         "shrunk",

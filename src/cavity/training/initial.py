@@ -62,12 +62,12 @@ def initial_prior(
     return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
 
 
-def median_distance(X: Array, rng: np.random.Generator) -> float:
+def median_distance(X: Array, rng: np.random.Generator, metric: str = "euclidean") -> float:
     """Return the median distance between rows, from at most a thousand of them; 1 if all are equal."""
     if len(X) > MEDIAN_ROWS:
         X = X[rng.choice(len(X), MEDIAN_ROWS, replace=False)]
     size = np.abs(X).max()
-    distances = pdist(X / size) * size if len(X) > 1 and size > 0 else np.zeros(1)
+    distances = pdist(X / size, metric) * size if len(X) > 1 and size > 0 else np.zeros(1)
     return max(float(np.median(distances)) or float(distances.max()) or 1.0, LEAST_LENGTHSCALE)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cavity.data.training_data import ArrayData
-from cavity.gp.gaussian import Posterior
+from cavity.gp.gaussian import Natural, Posterior
 from cavity.gp.prior import Conditional, Prior
 from cavity.inference import SEP, Batch
 from cavity.inference.base import factor_counts
@@ -22,9 +22,10 @@ from cavity.training.parameters import HyperPrior, ParametricPrior
 from cavity.training.step import Inference
 
 
-def tie_sites(state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
-    """Return the SEP state with the same q as an EP state: the same product of sites, now as one tied site."""
-    return SEPState(state.T, state.t, factor_counts(own_weight))
+def tie_sites(prior: Prior, state: Any, own_weight: Float[Tensor, "C"]) -> SEPState:
+    """Return the SEP state with the same q as a state of EP, SEP or VI: q over the prior, now as one tied site."""
+    T, t = prior.unwhiten(*state) if isinstance(state, Natural) else (state.T, state.t)
+    return SEPState(T, t, factor_counts(own_weight))
 
 
 @dataclass

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cavity.export.model import covariance
-from cavity.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52
+from cavity.kernels import RBF, Constant, Laplace, Linear, Matern12, Matern32, Matern52
 
 D, M = 3, 7
 KERNELS = {
@@ -13,12 +13,13 @@ KERNELS = {
     "Matern12": Matern12(),
     "Matern32": Matern32(),
     "Matern52": Matern52(),
+    "Laplace": Laplace(),
     "Linear": Linear(),
     "Constant": Constant(),
     "RBF + Linear": RBF() + Linear(),
     "Linear * Constant": Linear() * Constant(),
     "RBF * Matern32 + Constant": RBF() * Matern32() + Constant(),
-    "nested": (Linear() + Constant()) * (Matern12() + RBF() * Linear()),
+    "nested": (Linear() + Constant()) * (Matern12() + RBF() * Linear()) + Laplace(),
 }
 
 

@@ -19,7 +19,7 @@ from cavity.files.json_values import (
     parse_json,
     to_json,
 )
-from cavity.kernels import RBF, Constant, Kernel, Linear, Matern12, Matern32, Matern52, Sum
+from cavity.kernels import RBF, Constant, Kernel, Laplace, Linear, Matern12, Matern32, Matern52, Sum
 
 
 def there_and_back(value):
@@ -156,7 +156,7 @@ def test_values_that_were_not_encoded_raise(value):
 
 A = np.array([[0.5, 2.0]])
 KERNELS = [
-    *(RBF(), Matern12(2.0), Matern32(A, 3.0), Matern52([1.0, 2.0], np.array(3.0)), Linear(variance=4.0)),
+    *(RBF(), Matern12(2.0), Matern32(A, 3.0), Matern52([1.0, 2.0], np.array(3.0)), Linear(variance=4.0), Laplace(2.0)),
     *(Constant(A[0]), RBF() + Constant(1.0), (RBF(A) + Linear()) * Constant(), Sum((RBF(), Linear(), Constant()))),
     RBF(1.0) * (Matern32(2.0) * (Linear(A) + Constant(3.0) + RBF())),
 ]

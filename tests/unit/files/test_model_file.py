@@ -20,7 +20,7 @@ from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import ModelFileError, _parameter_axes, read, write
 from cavity.fitting.encoding import Standard, Unscaled, fit_encoding
 from cavity.gp.gaussian import Whitened
-from cavity.kernels import RBF, Constant, Grouped, Linear, Matern12, Matern32, Matern52
+from cavity.kernels import RBF, Constant, Grouped, Laplace, Linear, Matern12, Matern32, Matern52
 from tests.models import X_NEW, log_p, mixed_model, mixed_table, model, posterior, quantile, run, said
 
 REFERENCE = Path(__file__).parents[2] / "reference"
@@ -45,7 +45,15 @@ def test_everything_comes_back_to_the_bit(tmp_path):
 
 @pytest.mark.parametrize(
     "kernel",
-    [RBF(), Matern12(2.0), Matern32(), Matern52(np.ones(2)), Linear() + Constant(), RBF() * (Linear() + Matern32())],
+    [
+        RBF(),
+        Matern12(2.0),
+        Matern32(),
+        Matern52(np.ones(2)),
+        Linear() + Constant(),
+        RBF() * (Linear() + Matern32()),
+        Laplace(),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("shared", [(False, False), (True, False), (False, True), (True, True)], ids=str)

@@ -20,7 +20,9 @@ from cavity.fitting.search import (
     KERNELS,
     LEAST_OF_CLASS,
     PRIORS,
+    THRESHOLDS,
     Candidate,
+    Choice,
     FullGP,
     Learned,
     Start,
@@ -29,7 +31,7 @@ from cavity.fitting.search import (
     some_rows,
 )
 from cavity.fitting.settings import FULL_GP_ROWS, FULL_GP_WORK, N_INDUCING, plan_fit
-from cavity.kernels import RBF, Matern12, Matern32, Sum
+from cavity.kernels import RBF, Laplace, Matern12, Matern32, Sum
 from cavity.training.history import Event
 from cavity.training.parameters import HyperPrior
 from tests.unit.fitting.test_settings import arguments, plan
@@ -146,22 +148,67 @@ def test_single_precision_learns_the_same():
     assert float((other.theta - one.theta).abs().max()) < 0.1
 
 
-def test_quantiles_must_be_better_by_some_percent():
+@pytest.mark.parametrize(
+    ("scaling", "kernels", "factor"),
+    [
+        ("common", KERNELS, 1.0),
+        ("default", KERNELS, 1.0),
+        ("quantile", KERNELS, search.HANDICAP),
+        ("default", THRESHOLDS, search.ROUGHNESS),
+        ("quantile", THRESHOLDS, search.HANDICAP * search.ROUGHNESS),
+    ],
+)
+def test_quantiles_and_thresholds_must_be_better_by_some_percent(scaling, kernels, factor):
     model, now = process().model(1.0, 1.0), Learned(torch.empty(0), score=-0.5)
-    candidates = [Candidate(name, Unscaled(), 1.0, model, iter(()), now) for name in ("common", "default", "quantile")]
-    losses = {candidate.scaling: candidate.loss for candidate in candidates}
-    assert losses == {"common": 0.5, "default": 0.5, "quantile": pytest.approx(0.5 * search.HANDICAP)}
-    assert search.HANDICAP > 1.0
+    choice = Choice(scaling, Unscaled(), kernels, 1.0, Start((0, 0), -0.5))
+    assert Candidate(choice, model, iter(()), now).loss == pytest.approx(0.5 * factor)
+    assert min(search.HANDICAP, search.ROUGHNESS) > 1.0
+
+
+def steps_along_the_axes(n_rows, n_features=4):
+    """Rows whose class depends on which of two thresholds they exceed."""
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (n_rows, n_features))
+    return rows, (rows[:, 0] > 0.3).astype(int) + 2 * (rows[:, 1] > -0.2)
+
+
+def kernels_tried(model):
+    return [record["kernel"] for record in events(model, Event.CANDIDATE)]
+
+
+def test_thresholds_get_a_kernel_of_manhattan_distances():
+    rows, y = steps_along_the_axes(240)
+    model = GPClassifier(random_state=0).fit(rows[:120], y[:120])
+    assert kernels_tried(model)[-1] == "matern12 + laplace"
+    assert [type(part) for part in model.kernel_.parts] == [Matern12, Laplace]
+    smooth = GPClassifier(kernel="rbf", random_state=0).fit(rows[:120], y[:120])
+    assert log_loss(y[120:], model.predict_proba(rows[120:])) < log_loss(y[120:], smooth.predict_proba(rows[120:]))
+
+
+def test_one_column_of_numbers_has_no_other_kernel():
+    """In one dimension, Manhattan distances are the usual ones; between levels, their kernel is an RBF."""
+    import pandas as pd
+
+    rows, y = steps_along_the_axes(60)
+    frame = pd.DataFrame({"number": rows[:, 0], "level": np.where(rows[:, 1] > 0.0, "high", "low")})
+    assert set(kernels_tried(GPClassifier(random_state=0).fit(frame, y))) == {"rbf + matern12"}
+    assert set(kernels_tried(GPClassifier(random_state=0).fit(rows[:, :1], y))) == {"rbf + matern12"}
+
+
+def test_columns_of_one_kind_have_no_other_kernel(monkeypatch):
+    Xw, yw = make_waveform(60, random_state=0)
+    model = GPClassifier(scaling="common", random_state=0).fit(Xw, yw)
+    assert kernels_tried(model) == ["rbf + matern12"]
 
 
 def test_a_candidate_that_starts_far_behind_is_not_learned(monkeypatch, fitted):
     monkeypatch.setattr(search, "BEHIND", 0.0)
     monkeypatch.setattr(search, "START_ROWS", 30)
     model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
-    rows = {record["scaling"]: record["rows"] for record in events(model, Event.CANDIDATE)}
-    assert set(rows) == {"default", "quantile"}
-    assert min(rows.values()) < len(TRAIN) == max(rows.values())
-    assert model.n_iter_ == fitted.n_iter_ - search.TRIAL_STEPS
+    rows = [record["rows"] for record in events(model, Event.CANDIDATE)]
+    assert len(rows) == len(events(fitted, Event.CANDIDATE)) == 3
+    assert min(rows) < len(TRAIN) == max(rows)
+    learned = sum(n == len(TRAIN) for n in rows)
+    assert model.n_iter_ == fitted.n_iter_ - search.TRIAL_STEPS * (3 - learned)
 
 
 @pytest.mark.parametrize("scaling", ["default", "auto"])
@@ -186,17 +233,20 @@ def test_many_classes_share_a_kernel(shared_from, n_kernels, monkeypatch):
 def test_it_predicts_new_rows_well(fitted):
     assert log_loss(Y[TEST], fitted.predict_proba(X[TEST])) < 0.12
     assert isinstance(fitted.kernel_, Sum)
-    assert [type(part) for part in fitted.kernel_.parts] == [RBF, Matern12]
+    assert [type(part) for part in fitted.kernel_.parts] in ([RBF, Matern12], [Matern12, Laplace])
     assert fitted.inducing_points_.shape == (3, len(TRAIN), X.shape[1])
     assert fitted.sharpness_ > 1.0
     assert fitted.method_ == "ep"
 
 
 def test_the_history_says_what_was_tried_and_the_best_is_kept(fitted):
-    tried = {record["scaling"]: record["nll"] for record in events(fitted, Event.CANDIDATE)}
-    assert set(tried) == {"default", "quantile"}
-    best = min(tried, key=lambda scaling: tried[scaling] * (search.HANDICAP if scaling == "quantile" else 1.0))
-    assert type(fitted._encoding).__name__ == {"default": "Standard", "quantile": "Quantile"}[best]
+    tried = events(fitted, Event.CANDIDATE)
+    assert [record["kernel"] for record in tried] == ["rbf + matern12"] * 2 + ["matern12 + laplace"]
+    assert {record["scaling"] for record in tried} == {"default", "quantile"}
+    factors = {"quantile": search.HANDICAP, "matern12 + laplace": search.ROUGHNESS}
+    best = min(tried, key=lambda r: r["nll"] * factors.get(r["scaling"], 1.0) * factors.get(r["kernel"], 1.0))
+    assert type(fitted._encoding).__name__ == {"default": "Standard", "quantile": "Quantile"}[best["scaling"]]
+    assert " + ".join(type(part).__name__.lower() for part in fitted.kernel_.parts) == best["kernel"]
     assert fitted.n_iter_ == sum(record["event"] is None for record in fitted.history_)
 
 

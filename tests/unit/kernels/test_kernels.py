@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.kernels import RBF, Constant, Grouped, Linear, Matern12, Matern32, Matern52, Product, Sum
+from cavity.kernels import RBF, Constant, Grouped, Laplace, Linear, Matern12, Matern32, Matern52, Product, Sum
 from tests.autograd_kernels import ByAutograd
 
 N_CLASSES, N_FEATURES = 3, 2
@@ -45,6 +45,10 @@ def grouped(x, z, k):
     return VARIANCE[k] * math.exp(-0.5 * r2)
 
 
+def laplace(x, z, k):
+    return VARIANCE[k] * math.exp(-sum(abs(x[d] - z[d]) / LENGTHSCALE[k, d] for d in range(N_FEATURES)))
+
+
 def constant(x, z, k):
     return VARIANCE[k]
 
@@ -55,6 +59,7 @@ CASES = {
     "Matern12": (Matern12, matern12),
     "Matern32": (Matern32, matern32),
     "Matern52": (Matern52, matern52),
+    "Laplace": (Laplace, laplace),
     "Linear": (Linear, linear),
     "Constant": (lambda _, v: Constant(v), constant),
     "grouped": (lambda s, v: Grouped(RBF(s[..., 1:], v), (0, 0)), grouped),
@@ -63,6 +68,7 @@ CASES = {
         lambda *a: grouped(*a) + constant(*a),
     ),
     "sum": (lambda s, v: RBF(s, v) + Linear(s, v), lambda *a: rbf(*a) + linear(*a)),
+    "sum with Laplace": (lambda s, v: Laplace(s, v) + RBF(s, v), lambda *a: laplace(*a) + rbf(*a)),
     "product": (lambda s, v: Matern32(s, v) * Constant(v), lambda *a: matern32(*a) * constant(*a)),
     "sum of three": (
         lambda s, v: Linear(s, v) + Constant(v) + Matern12(s, v),
@@ -73,7 +79,7 @@ CASES = {
         lambda *a: matern52(*a) * (constant(*a) + linear(*a)),
     ),
 }
-LEAVES = [RBF, Matern12, Matern32, Matern52, Linear]
+LEAVES = [RBF, Matern12, Matern32, Matern52, Laplace, Linear]
 
 
 @pytest.fixture(params=CASES)
@@ -140,7 +146,7 @@ def test_gram_diagonal_and_cross_agree(case, build):
         torch.testing.assert_close(gram.diagonal(), diag.expand(N_CLASSES, -1)[k], rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52])
+@pytest.mark.parametrize("kernel", [RBF, Matern12, Matern32, Matern52, Laplace])
 def test_a_point_is_at_no_distance_from_itself(kernel):
     """Whatever rounding the product of many features makes: the diagonal of the gram matrix is the variance."""
     Z = 100.0 * torch.from_numpy(np.random.default_rng(0).standard_normal((2, 40, 7)))
@@ -325,6 +331,7 @@ KERNELS = {
     "Matern12": Matern12(),
     "Matern32": Matern32(),
     "Matern52": Matern52(),
+    "Laplace": Laplace(),
     "Linear": Linear(),
     "Constant": Constant(),
     "sum": RBF() + Linear(),

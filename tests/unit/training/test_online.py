@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cavity.data.training_data import ArrayData
-from cavity.inference import EP, SEP
+from cavity.inference import EP, SEP, VI
 from cavity.inference.base import factor_counts
 from cavity.numerics.linalg import FactorizationError
 from cavity.training.history import Event
@@ -181,23 +181,31 @@ def after_ep():
 
 def test_tied_sites_have_the_same_q():
     prior, state, data = after_ep()
-    found = tie_sites(state, data.own_weight)
+    found = tie_sites(prior, state, data.own_weight)
     ep, sep = EP().posterior(prior, state), SEP().posterior(prior, found)
     np.testing.assert_array_equal(sep.mean, ep.mean)
     np.testing.assert_array_equal(sep.cov, ep.cov)
 
 
+def test_a_state_of_vi_has_the_same_q_as_tied_sites():
+    data, prior = PROBLEM.data(), PROBLEM.prior()
+    state = converge(VI(), prior, data, tol=1e-8)
+    vi, sep = VI().posterior(prior, state), SEP().posterior(prior, tie_sites(prior, state, data.own_weight))
+    np.testing.assert_allclose(sep.mean, vi.mean, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(sep.cov, vi.cov, rtol=1e-8, atol=1e-9)
+
+
 def test_tied_sites_count_the_factors_of_every_row():
     prior, state, data = after_ep()
     expected = SEP().init(prior, data.own_weight, len(data)).counts
-    torch.testing.assert_close(tie_sites(state, data.own_weight).counts, expected, rtol=0, atol=0)
+    torch.testing.assert_close(tie_sites(prior, state, data.own_weight).counts, expected, rtol=0, atol=0)
 
 
 def test_a_stream_goes_on_from_tied_sites():
     """Old rows stay in q and new ones narrow it: the product of both."""
     prior, state, data = after_ep()
     model = PROBLEM.model(learned=(False, False))
-    start = tie_sites(state, data.own_weight)
+    start = tie_sites(prior, state, data.own_weight)
     run = OnlineTrainer(model, HyperPrior(model, {}), Adam(0.02, decay=False), model.start(), start, 30.0)
     before = run.posterior()
     np.testing.assert_array_equal(before.mean, EP().posterior(prior, state).mean)
