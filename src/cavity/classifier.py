@@ -62,7 +62,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     Args:
         method: "ep" keeps a site for every row and class. "sep" keeps one site per class, so memory does not grow with
             the rows. "gfitc" runs EP on the latent values themselves, on all rows at once. "vi" maximizes a lower
-            bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches.
+            bound of the evidence. "auto" is EP if training uses all rows at once, and SEP on mini-batches; but VI on
+            mini-batches of more than 200 features, such as pixels, if labels are clear and no other argument says how
+            to learn.
         kernel: "rbf", "matern12", "matern32", "matern52", "laplace" or "linear", or a `cavity.kernels.Kernel` with its
             own start values. None is RBF + Matérn 1/2 or Matérn 1/2 + Laplace where a search precedes the fit
             (`n_inducing="auto"`), whichever predicts better, and RBF elsewhere. Length-scales are in units of scaled
@@ -73,7 +75,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             rows, which come with EP, choose the scaling and the kernel's parameters. Up to 1,500 rows (1,370 with five
             classes, 1,090 with ten), all rows are then inducing points. Up to 2,000 rows, 200 to 600 fixed points
             follow, and above, 200 points that mini-batches move. Otherwise, and with more than 200 features and
-            2,000 rows, it is 100.
+            2,000 rows, it is 100; in that last case 300 on a GPU.
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
         init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),
             "random" rows, or "paper" (random rows, and kernel and noise as in the paper).

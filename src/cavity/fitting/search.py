@@ -42,7 +42,7 @@ Indices = NDArray[np.int64]
 
 # How these were chosen: docs/defaults.md.
 KERNELS = ("rbf", "matern12")  # their sum: a smooth part and a rough one
-THRESHOLDS = ("matern12", "laplace")  # tried after it on several columns of numbers
+THRESHOLDS, THRESHOLD_ROWS = ("matern12", "laplace"), 500  # tried after it on several columns of numbers; least rows
 REACH = {"matern12": 4.0, "laplace": 4.0}  # initial length-scale over median distance, relative to the one of "rbf"
 METRICS = ("cityblock", "euclidean")
 NOISE = 1.0  # only the ratio of variance and noise matters
@@ -364,12 +364,14 @@ class Search:
     def choose(self, candidates: Iterable[tuple[str | None, Encoding]]) -> Candidate:
         """Learn the candidates, encodings with the names of their scalings, on some rows; return the best one.
 
-        Those that start far behind are dropped at once, and after a few steps only the best one is kept. Columns of one
-        kind, such as pixels, have no thresholds: there, only the first kernels are tried.
+        Those that start far behind are dropped at once, and after a few steps only the best one is kept. Few rows do
+        not tell kernels apart, and columns of one kind, such as pixels, have no thresholds: there, only the first
+        kernels are tried.
         """
         few, some = self._draw(START_ROWS, START_WORK), self._draw(LEARN_ROWS, LEARN_WORK)
         best = min(self._try_all(self._choices(candidates, few), some), key=lambda candidate: candidate.loss)
-        if best.choice.scaling != "common" and not self._is_over():
+        has_thresholds = len(self.rows.y) >= THRESHOLD_ROWS and best.choice.scaling != "common"
+        if has_thresholds and not self._is_over():
             known = best.choice
             least = (1.0 + BEHIND) * known.start.score
             others = (self._choice(*known[:2], k, few, [known.start.place], least) for k in self.kernels[1:])

@@ -1,0 +1,69 @@
+"""Pixels in mini-batches: MNIST by our defaults on a CPU, and with one choice changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.records import Record
+from cavity.classifier import GPClassifier
+from experiments.common import markdown, scored_fit
+from experiments.experiment import Config, Job, Summary, Verdict
+from experiments.mnist.run import TEST, VALIDATION, digits
+
+DEFAULT = "default"
+
+
+def jobs(config: Config) -> list[Job]:
+    """List a fit for each table of the settings and each kind of rows that it is scored on."""
+    return [
+        {"name": fit["name"], "rows": rows, "noise": fit.get("noise", 0.0), "settings": fit.get("settings", {}),
+         "data_set": config["data_set"], "seed": config["seed"]}
+        for fit in config["fits"]
+        for rows in fit.get("rows", [VALIDATION])
+    ]  # fmt: skip
+
+
+def cost(job: Job) -> float:
+    """Estimate the cost: all fits take minutes."""
+    return 100.0
+
+
+def run(job: Job) -> Record:
+    """Fit, and score the other rows, whose labels have the same noise."""
+    X, y, X_test, y_test = digits(job["data_set"], job["rows"])
+    rng = np.random.default_rng(job["seed"])
+    y, y_test = (np.where(rng.uniform(size=len(z)) < job["noise"], rng.choice(y, len(z)), z) for z in (y, y_test))
+    model = GPClassifier(random_state=job["seed"], device="cpu", **job["settings"])
+    return scored_fit(model, (X, y, X_test, y_test)) | {"method": model.method_}
+
+
+def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
+    """Show the scores; compare the default with the other choices on the same rows."""
+    order = {(job["name"], job["rows"], job["noise"]): i for i, job in enumerate(jobs(config))}
+    found = {(r["name"], r["rows"], r["noise"]): r for r in records}
+    known = sorted((at for at in found if at in order), key=lambda at: order[at])
+    rows = [
+        [name, kind, f"{noise:.0%}", found[name, kind, noise]["method"], *_figures(found[name, kind, noise])]
+        for name, kind, noise in known
+    ]
+    head = ["fit", "rows", "random labels", "method", "error", "NLL", "seconds"]
+    text = [f"{len(known)} of {len(order)} fits.", markdown(head, rows)]
+    verdicts = []
+    if (test := found.get((DEFAULT, TEST, 0.0))) is not None:
+        claim = f"the test NLL of our defaults is at most {config['most_nll']:g} within {config['most_seconds']} s"
+        holds = test["nll"] <= config["most_nll"] and test["seconds"] <= config["most_seconds"]
+        verdicts.append(Verdict(claim, holds, f"{test['nll']:.4f}, {test['seconds']:.0f} s", is_ours=True))
+    for noise in sorted({noise for _, kind, noise in known if kind == VALIDATION}):
+        losses = {name: found[name, kind, n]["nll"] for name, kind, n in known if (kind, n) == (VALIDATION, noise)}
+        if len(losses) > 1 and DEFAULT in losses:
+            rival = min((name for name in losses if name != DEFAULT), key=lambda name: losses[name])
+            claim = f"with {noise:.0%} random labels no other choice has a lower NLL on held-out rows"
+            evidence = f"{losses[DEFAULT]:.4f}; {rival} {losses[rival]:.4f}"
+            verdicts.append(Verdict(claim, losses[DEFAULT] <= losses[rival], evidence, is_ours=True))
+    return Summary("\n\n".join(text), verdicts, {})
+
+
+def _figures(record: Record) -> list[str]:
+    return [f"{100 * record['error']:.2f} %", f"{record['nll']:.4f}", f"{record['seconds']:.0f}"]
