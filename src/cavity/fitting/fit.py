@@ -37,6 +37,7 @@ from cavity.fitting.encoding import (
     most_features,
     standard_scaler,
 )
+from cavity.fitting.many_features import for_many_features
 from cavity.fitting.rows import (
     TrainingRows,
     TrainingTable,
@@ -64,7 +65,6 @@ from cavity.fitting.settings import (
     MOST_HELD_OUT,
     FitPlan,
     Settings,
-    for_many_features,
     plan_fit,
 )
 from cavity.gp.gaussian import Posterior, Whitened

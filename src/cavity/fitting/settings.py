@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cavity.fitting.encoding import fit_scaler, has_common_unit
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import BY_NAME, Kernel
 from cavity.training.lbfgs import LBFGS
@@ -20,7 +19,6 @@ from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 from cavity.training.parameters import ParametricPrior
 from cavity.training.plan import FINAL_SWEEPS, Plan
 
-Array = NDArray[np.float64]
 LogPrior = float | tuple[float | None, float] | tuple[float | None, float, float]
 
 # How these were chosen: docs/defaults.md.
@@ -47,9 +45,6 @@ FIXED_INDUCING, FIXED_WORK = (200, 600), 1e9  # at fixed places; classes times r
 FIXED_SWEEPS, FIXED_TOL = 100, 1e-3  # of EP at fixed places
 SEARCHED_STEPS, STEP_ROWS = 600, 25  # of mini-batches after a search, at least; rows for each further step
 MOST_SEARCHED = 200  # features with mini-batches: with more, the sum of two kernels takes too long
-MANY_ROWS_PER_STEP, MANY_STEPS = 20, (2000, 3000)  # of mini-batches with more features; the fewest and the most steps
-GPU_INDUCING = 300  # with more features on a GPU, where these cost little more than 100
-NEIGHBOR_ROWS, CLEAR = 2000, 0.8  # a sample of rows, and how many of them have the label of the nearest other row
 FULL_GP_ROWS = 1500  # all of them are inducing points with n_inducing="auto"
 FULL_GP_NUMBERS, FULL_GP_WORK = 4e7, 1.3e10  # classes times rows², of which memory holds half a dozen, and times rows³
 # With these, a search for the kernel and the scaling precedes the fit. Any other value is a wish for a plain fit.
@@ -252,12 +247,12 @@ class FitPlan:
 def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2, n_features: int = 1) -> FitPlan:
     """Resolve everything that "auto" and None leave open."""
     s, is_paper = settings, settings.optimizer == "paper"
-    batch_size = _batch_size(s, n_rows)
+    batch_size = batch_size_of(s, n_rows)
     is_full = batch_size is None
     method = s.method if s.method != "auto" else "ep" if is_full else "sep"
     optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
     is_small = n_classes * n_rows**2 <= FULL_GP_NUMBERS and n_classes * n_rows**3 <= FULL_GP_WORK
-    searches = _leaves_open(s) and (is_full or n_features <= MOST_SEARCHED)
+    searches = leaves_open(s) and (is_full or n_features <= MOST_SEARCHED)
     is_full_gp, is_fixed = n_rows <= FULL_GP_ROWS and is_small and searches, searches and is_full
     folds, n_held_out = (0, 0) if is_fixed else _calibration(s, n_rows, is_full)
     training = Plan(
@@ -289,46 +284,11 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2, n_f
     )
 
 
-def _leaves_open(s: Settings) -> bool:
+def leaves_open(s: Settings) -> bool:
     """Whether the settings leave open how the model is learned; a kernel may have a name."""
     values = {name: getattr(s, name) for name in OF_SEARCH}
     is_open = all(v is None or isinstance(v, str | bool | Real) for v in values.values())  # arrays are given values
     return is_open and all(v in OF_SEARCH[name] for name, v in values.items()) and not isinstance(s.kernel, Kernel)
-
-
-def for_many_features(s: Settings, X: Array, y: NDArray[np.int64], n_rows: int, on_gpu: bool) -> Settings:
-    """Return the settings of mini-batches on many features without a search, such as pixels; others as they are.
-
-    Features of one kind get one scale. VI predicts better than SEP where labels are clear, and worse where they are
-    noisy: it is used if the nearest other row mostly has the same label.
-
-    Args:
-        X, y: some of the rows, which are numbers.
-        n_rows: of all rows.
-    """
-    if X.shape[1] <= MOST_SEARCHED or _batch_size(s, n_rows) is None or not _leaves_open(s):
-        return s
-    is_alike, (fewest, most) = has_common_unit(X), MANY_STEPS
-    steps = min(max(n_rows // MANY_ROWS_PER_STEP, fewest), most)
-    return replace(
-        s,
-        method="vi" if s.method == "auto" and _agreement_of_neighbors(X, y, is_alike) >= CLEAR else s.method,
-        scaling="common" if is_alike and s.scaling == "default" else s.scaling,
-        init="kmeans-per-class",
-        n_inducing=GPU_INDUCING if on_gpu else N_INDUCING,
-        max_epochs=math.ceil(steps * BATCH_SIZE / n_rows),
-    )
-
-
-def _agreement_of_neighbors(X: Array, y: NDArray[np.int64], is_alike: bool) -> float:
-    """Return the share of rows that have the label of the nearest other row, in a sample; `is_alike`: of one scale."""
-    sample = np.random.default_rng(0).permutation(len(y))[:NEIGHBOR_ROWS]
-    X, y = X[sample], y[sample]
-    X = fit_scaler("common" if is_alike else "standard", X, np.ones(len(y))).transform(X)
-    squares = (X**2).sum(1)
-    distances = squares[:, None] + squares - 2.0 * X @ X.T
-    np.fill_diagonal(distances, np.inf)
-    return float((y[distances.argmin(1)] == y).mean())
 
 
 def inducing_count(n_inducing: int | float | str, n_rows: int, n_classes: int, searches: bool, is_full: bool) -> int:
@@ -340,7 +300,8 @@ def inducing_count(n_inducing: int | float | str, n_rows: int, n_classes: int, s
     return int(n_inducing) if _is_int(n_inducing) else max(1, round(float(n_inducing) * n_rows))
 
 
-def _batch_size(s: Settings, n_rows: int) -> int | None:
+def batch_size_of(s: Settings, n_rows: int) -> int | None:
+    """Return the rows of a mini-batch; None if training uses all rows at once."""
     size = s.batch_size
     if size == "auto":
         size = None if n_rows <= FULL_BATCH_ROWS or s.converges_first else BATCH_SIZE

@@ -14,7 +14,7 @@ import cavity
 from cavity import GPClassifier
 from cavity.data import CSV, Arrays
 from cavity.datasets import make_waveform
-from cavity.fitting import fit, search
+from cavity.fitting import fit, many_features, search
 from cavity.fitting import settings as fit_settings
 from cavity.kernels import RBF, Matern12, Matern32, Sum
 from cavity.training.history import Event, Watch
@@ -340,9 +340,11 @@ def test_progress_names_the_candidates(way, capfd):
 @pytest.fixture
 def pictures(monkeypatch):
     """Rows of more features than a search takes, whose labels are clear."""
-    monkeypatch.setattr(fit_settings, "MOST_SEARCHED", 20)
-    monkeypatch.setattr(fit_settings, "MANY_STEPS", (60, 60))
-    monkeypatch.setattr(fit_settings, "N_INDUCING", N_INDUCING)
+    for module in (fit_settings, many_features):
+        monkeypatch.setattr(module, "MOST_SEARCHED", 20)
+    monkeypatch.setattr(many_features, "STEPS", (60, 60))
+    monkeypatch.setattr(many_features, "BATCH_SIZE", 40)
+    monkeypatch.setattr(many_features, "N_INDUCING", N_INDUCING)
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 400)
     return rng.uniform(0.0, 1.0, (400, 21)) + (np.arange(21) % 3 == y[:, None]), y
