@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import new_figure, plain
 from benchmarks.records import Record
 from cavity.classifier import GPClassifier
+from cavity.report.palette import BLUE
 from experiments.common import markdown, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.mnist.run import TEST, VALIDATION, digits
@@ -62,7 +65,22 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             claim = f"with {noise:.0%} random labels no other choice has a lower NLL on held-out rows"
             evidence = f"{losses[DEFAULT]:.4f}; {rival} {losses[rival]:.4f}"
             verdicts.append(Verdict(claim, losses[DEFAULT] <= losses[rival], evidence, is_ours=True))
-    return Summary("\n\n".join(text), verdicts, {})
+    clear = {name: found[name, kind, noise]["nll"] for name, kind, noise in known if (kind, noise) == (VALIDATION, 0.0)}
+    return Summary("\n\n".join(text), verdicts, {"pixels": _draw(clear)} if clear else {})
+
+
+def _draw(losses: dict[str, float]) -> Any:
+    """Draw the NLL of held-out rows for each choice."""
+    figure = new_figure(6.0, 0.35 * max(len(losses), 3) + 0.9)
+    axes = plain(figure.subplots(), "x")
+    colors = ["black" if name == DEFAULT else BLUE for name in losses]
+    axes.hlines(range(len(losses)), 0.0, list(losses.values()), colors=colors, linewidth=1.0)
+    axes.scatter(list(losses.values()), range(len(losses)), color=colors, s=24, zorder=2)
+    axes.set_yticks(range(len(losses)), list(losses))
+    axes.set_ylim(len(losses) - 0.5, -0.5)
+    axes.set_xlim(0.0, 1.1 * max(losses.values()))
+    axes.set_xlabel("NLL of held-out images")
+    return figure
 
 
 def _figures(record: Record) -> list[str]:
