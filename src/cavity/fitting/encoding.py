@@ -167,10 +167,10 @@ def standard_scaler(scaling: str | None, mean: Array, sd: Array, size: Array, sc
 
 def has_common_unit(X: Array) -> bool:
     """Whether the features could be measurements of one kind, such as pixels: their ranges are similar."""
-    if np.isnan(X).any():
-        return False
     low, high = X.min(0), X.max(0)
-    size = float(np.abs(X).max(initial=0.0))
+    if np.isnan(low).any():  # a column with a gap
+        return False
+    size = float(max(np.abs(low).max(initial=0.0), np.abs(high).max(initial=0.0)))
     spans = (high / size - low / size)[high > low] if size > 0 else np.zeros(0)
     return len(spans) >= LEAST_OF_A_KIND and float(spans.max()) <= SIMILAR_RANGE * float(np.median(spans))
 
