@@ -59,14 +59,7 @@ from cavity.fitting.search import (
     Search,
     left_out_rows,
 )
-from cavity.fitting.settings import (
-    HELD_OUT_FRACTION,
-    LEAST_HELD_OUT,
-    MOST_HELD_OUT,
-    FitPlan,
-    Settings,
-    plan_fit,
-)
+from cavity.fitting.settings import HELD_OUT_FRACTION, LEAST_HELD_OUT, MOST_HELD_OUT, FitPlan, Settings, plan_fit
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.residual import SAMPLE_ROWS, Residual, full_residual, measure_residual
 from cavity.inference import METHODS
