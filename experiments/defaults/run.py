@@ -98,6 +98,8 @@ def parts(n_rows: int, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
 def classifier(job: Job, X: NDArray[Any]) -> GPClassifier:
     """Return a classifier with the candidate's settings for these rows, and the defaults for the rest."""
     settings = dict(job["settings"])
+    if settings.pop("search", False):
+        return GPClassifier(random_state=job["seed"], device="cpu")
     if "priors" in settings:
         settings["priors"] = priors(settings["priors"])
     start, name = settings.pop("start", None), settings.pop("kernel", "rbf")
@@ -220,7 +222,7 @@ def _choice_table(cells: Cells, config: Config) -> str:
 
 def _verdicts(cells: Cells, config: Config, done: list[dict[str, Any]]) -> list[Verdict]:
     sets = config["sets"]
-    rivals = {c["name"]: c["what"] for c in done if c.get("kernel", "rbf") == "rbf"}
+    rivals = {c["name"]: c["what"] for c in done if c.get("kernel", "rbf") == "rbf" and not c.get("search", False)}
     level = {name: geometric_mean(cells, sets, name, CALIBRATED) for name in rivals}
     best = min(level, key=lambda name: level[name])
     before, after = geometric_mean(cells, sets, CHOICE, PLAIN), level[CHOICE]

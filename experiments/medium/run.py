@@ -18,9 +18,10 @@ AIRLINE = "airline_2008_jan_apr.parquet"
 
 def jobs(config: Config) -> list[Job]:
     """List a fit for each table and model. Only CatBoost has a time limit."""
-    sizes = {name: config[name] for name in ("train_rows", "test_rows", "split")}
+    sizes = {name: config[name] for name in ("test_rows", "split")}
+    train_rows = {table: config.get("rows_of", {}).get(table, config["train_rows"]) for table in config["tables"]}
     return [
-        {"table": table, "model": model, "seed": 0, **sizes,
+        {"table": table, "model": model, "seed": 0, "train_rows": train_rows[table], **sizes,
          "max_seconds": config["max_seconds"] if model == CATBOOST else None}
         for table, model in product(config["tables"], config["models"])
     ]  # fmt: skip
@@ -45,7 +46,7 @@ def _rows(job: Job) -> Split:
     if job["table"] == "waveform":  # drawn
         X, y = make_waveform(n, seed)
         frame = pd.DataFrame(X)
-    elif job["table"] == "airline":
+    elif job["table"].startswith("airline"):
         drawn = pd.read_parquet(Path(os.environ.get("CAVITY_DATA", ".")) / AIRLINE).sample(n, random_state=seed)
         frame, y = drawn.drop(columns=["label", "age_built"], errors="ignore"), drawn["label"].to_numpy()
     else:

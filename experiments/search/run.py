@@ -17,7 +17,7 @@ from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.fitting import search
 from cavity.report.palette import BLUE
-from experiments.common import DIGITS, Mean, grouped, markdown, mean_of, percent_of_log, scored_fit
+from experiments.common import DIGITS, Mean, Split, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
 from experiments.tables.run import table_split
 
@@ -52,11 +52,15 @@ def cost(job: Job) -> float:
 
 def run(job: Job) -> Record:
     """Fit the table with one choice changed."""
-    rows = table_split(job["table"], job["split"], *job["rows"])
-    arguments = {name: value for name, value in job["changes"].items() if name in ARGUMENTS}
-    kernels = [name or None for name in job["changes"].get("kernels", [])] or [arguments.pop("kernel", None)]
-    with _changed(job["changes"]):
-        fits = [GPClassifier(kernel=k, random_state=job["seed"], device="cpu", **arguments) for k in kernels]
+    return fit_changed(job["changes"], job["seed"], table_split(job["table"], job["split"], *job["rows"]))
+
+
+def fit_changed(changes: dict[str, Any], seed: int, rows: Split) -> Record:
+    """Fit and score our defaults with these changes of arguments and constants."""
+    arguments = {name: value for name, value in changes.items() if name in ARGUMENTS}
+    kernels = [name or None for name in changes.get("kernels", [])] or [arguments.pop("kernel", None)]
+    with _changed(changes):
+        fits = [GPClassifier(kernel=k, random_state=seed, device="cpu", **arguments) for k in kernels]
         model: Any = fits[0] if len(fits) == 1 else _Mean(fits)
         found = scored_fit(model, rows)
     return found | {"sharpness": round(model.sharpness_, DIGITS)}
