@@ -15,7 +15,17 @@ from torch import Tensor
 from cavity.gp.prior import Prior
 from cavity.gp.residual import Residual
 from cavity.numerics.limits import floor_positive
-from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, times_vector, vector_times
+from cavity.numerics.linalg import (
+    add_to_diagonal_,
+    cholesky,
+    inverse_lower,
+    square_of_lower,
+    times_vector,
+    vector_times,
+)
+
+# The terms of `Thinned` and the largest fraction of the sites for them: what is left out is below 1e-10.
+SERIES = {2: 1e-5, 3: 1e-4}
 
 
 class Natural(NamedTuple):
@@ -28,13 +38,40 @@ class Natural(NamedTuple):
 def sum_of_sites(
     W: Float[Tensor, "_ M B"], precision: Float[Tensor, "C B"], precision_mean: Float[Tensor, "C B"]
 ) -> Natural:
-    """Sum the rank-one sites of eq. (8), whitened, by one product: Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i."""
+    """Sum the rank-one sites of eq. (8), whitened, by one product: Σ_i Δ_i w_i w_iᵀ and Σ_i ν_i w_i.
+
+    The product has the precision of W, its result that of the sites.
+    """
     (C, B), M = precision.shape, W.shape[-2]
     scaled = W.new_empty(C, M + 1, B)
     torch.mul(W, precision[:, None, :], out=scaled[:, :M])
     scaled[:, M] = precision_mean
-    both = torch.matmul(scaled, W.mT.expand(C, -1, -1))
+    both = torch.matmul(scaled, W.mT.expand(C, -1, -1)).to(precision.dtype)
     return Natural(both[:, :M], both[:, M])
+
+
+def project_sites(
+    natural: Natural, W: Float[Tensor, "_ M B"], keep: Float[Tensor, "C"] | None = None
+) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+    """Return mean and variance of υᵀu for every row under the prior times sites, of which `keep` is the fraction.
+
+    The same as `Whitened.from_sites(…).project(W)`; on a CPU by one triangular solve, without an inverse.
+    """
+    S, r = natural
+    if W.is_cuda:
+        return Whitened.from_sites(S, r, keep).project(W)
+    R = _factor(S, keep)
+    r = r if keep is None else keep[:, None] * r
+    columns = torch.cat([W.expand(len(S), -1, -1), r[:, :, None].to(W.dtype)], -1)
+    half = torch.linalg.solve_triangular(R.to(W.dtype), columns, upper=False)
+    a = vector_times(half[..., -1], half[..., :-1])
+    return a.to(r.dtype), half[..., :-1].square().sum(-2, dtype=r.dtype)
+
+
+def _factor(S: Float[Tensor, "C M M"], keep: Float[Tensor, "*_ C"] | None) -> Float[Tensor, "*_ C M M"]:
+    """Return R = chol P of P = I + S, or of I + keep · S."""
+    P = S.clone() if keep is None else keep[..., None, None] * S
+    return cholesky(add_to_diagonal_(P, 1.0))
 
 
 @dataclass(frozen=True)
@@ -52,20 +89,22 @@ class Whitened:
 
         `keep` is the fraction of the sites to multiply in; further axes of it give as many Gaussians.
         """
-        P, r = (S.clone(), r) if keep is None else (keep[..., None, None] * S, keep[..., None] * r)
-        R = cholesky(add_to_diagonal_(P, 1.0))
-        del P  # with many classes it is the largest tensor
-        R_inverse = inverse_lower(R)
+        r = r if keep is None else keep[..., None] * r
+        R_inverse = inverse_lower(_factor(S, keep))
         return cls(R_inverse, vector_times(times_vector(R_inverse, r), R_inverse))
 
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor]:
-        """Return mean a and variance h of υᵀu for every row."""
-        return vector_times(self.m, W), torch.matmul(self.R_inverse, W).square_().sum(-2)
+        """Return mean a and variance h of υᵀu for every row. Products have the precision of W, sums that of q."""
+        half = torch.matmul(self.R_inverse.to(W.dtype), W)
+        return self._project_mean(W), half.square_().sum(-2, dtype=self.m.dtype)
 
     def project_with_covariance(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """Return a, h and P⁻¹W, by one product with the rows."""
-        covW = torch.matmul(self.covariance, W)
-        return vector_times(self.m, W), (W * covW).sum(-2), covW
+        covW = torch.matmul(self.covariance.to(W.dtype), W)
+        return self._project_mean(W), (W * covW).sum(-2, dtype=self.m.dtype), covW
+
+    def _project_mean(self, W: Float[Tensor, "_ M B"]) -> Float[Tensor, "*_ C B"]:
+        return vector_times(self.m.to(W.dtype), W).to(self.m.dtype)
 
     def log_normalizer(self, r: Float[Tensor, "*_ C M"]) -> Tensor:
         """Return g(q) − g(prior) of each class (eq. 9); r is the linear part of the sites."""
@@ -74,7 +113,59 @@ class Whitened:
     @cached_property
     def covariance(self) -> Float[Tensor, "*_ C M M"]:
         """P⁻¹."""
-        return torch.matmul(self.R_inverse.mT, self.R_inverse)
+        return square_of_lower(self.R_inverse)
+
+
+@dataclass(frozen=True)
+class Thinned:
+    """q without a small fraction δ of its sites, by a series instead of another factorization.
+
+    Its precision is (1 − δ)P + δI, so with ε = δ/(1 − δ) its covariance is (P⁻¹ − εP⁻² + ε²P⁻³ − …)/(1 − δ). No
+    eigenvalue of P⁻¹ exceeds 1, so what is left out is smaller than the last term by a factor of ε.
+
+    Args:
+        q: the Gaussian with all sites.
+        keep: 1 − δ of every class.
+        terms: of the series.
+    """
+
+    q: Whitened
+    keep: Float[Tensor, "C"]
+    terms: int
+
+    @classmethod
+    def terms_for(cls, keep: Float[Tensor, "C"]) -> int | None:
+        """Return how many terms give the precision of the factorization; None if they cost more than that, or a GPU."""
+        if keep.is_cuda:
+            return None
+        removed = 1.0 - float(keep.min())
+        return next((terms for terms, most in SERIES.items() if removed <= most), None)
+
+    @cached_property
+    def m(self) -> Float[Tensor, "C M"]:
+        """The mean: (1 − δ) P'⁻¹r = m − εP⁻¹m + …"""
+        return self._series(self.q.m[..., None])[..., 0]
+
+    def project_with_covariance(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return mean and variance of υᵀu for every row, and the covariance times W."""
+        covW = self._series(torch.matmul(self.q.covariance.to(W.dtype), W)).div_(self.keep[:, None, None].to(W.dtype))
+        return vector_times(self.m.to(W.dtype), W).to(self.m.dtype), (W * covW).sum(-2, dtype=self.m.dtype), covW
+
+    def log_normalizer_ratio(self, r: Float[Tensor, "C M"]) -> Float[Tensor, "C"]:
+        """Return g of this Gaussian less g(q) (eq. 9); r is the linear part of all sites."""
+        C, keep = self.q.covariance, self.keep
+        epsilon = (1.0 - keep) / keep
+        trace, of_square = C.diagonal(dim1=-2, dim2=-1).sum(-1), C.square().sum((-2, -1))
+        log_det = C.shape[-1] * keep.log() + epsilon * trace - 0.5 * epsilon.square() * of_square
+        return 0.5 * ((r * (keep[:, None] * self.m - self.q.m)).sum(-1) - log_det)
+
+    def _series(self, first: Float[Tensor, "C M n"]) -> Float[Tensor, "C M n"]:
+        """Return (I − εP⁻¹ + ε²P⁻² − …) times the first term."""
+        C, factor = self.q.covariance.to(first.dtype), (1.0 - 1.0 / self.keep)[:, None, None].to(first.dtype)
+        total = first
+        for _ in range(self.terms - 1):  # (…(1 + f C) first, by Horner's rule
+            total = torch.addcmul(first, factor, torch.matmul(C, total))
+        return total
 
 
 @dataclass(frozen=True)

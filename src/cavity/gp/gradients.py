@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.gaussian import Whitened
+from cavity.gp.gaussian import Thinned, Whitened
 from cavity.gp.prior import KERNEL, Conditional, Prior
-from cavity.numerics.linalg import add_to_diagonal_, sum_to
+from cavity.numerics.linalg import add_to_diagonal_, congruence, sum_to
 
 
 class Gradient(NamedTuple):
@@ -39,15 +39,16 @@ def prior_mismatch(q: Whitened, share: float = 1.0) -> Float[Tensor, "C M M"]:
 
 
 def rows_gradient(
-    q: Whitened, covW: Float[Tensor, "C M B"], W: Float[Tensor, "_ M B"], by: RowDerivatives, gram: Tensor
+    q: Whitened | Thinned, covW: Float[Tensor, "C M B"], W: Float[Tensor, "_ M B"], by: RowDerivatives, gram: Tensor
 ) -> Gradient:
     """Add to `gram` the terms of the rows, the sum of eq. (10) or its batch estimate of eq. (12), whitened.
 
     `covW` is P⁻¹W; it and `gram` are overwritten.
     """
-    by_W = _through_moments(q, covW, by).addcmul_(W, by.var[:, None, :], value=-1.0)
-    gram.baddbmm_(by_W, W.mT.expand(len(covW), -1, -1), alpha=-1.0)
-    return Gradient(torch.lerp(gram, gram.mT, 0.5), by_W.addcmul_(W, by.var[:, None, :], value=-1.0), by.var)
+    by_var = by.var[:, None, :].to(W.dtype)
+    by_W = _through_moments(q, covW, by).addcmul_(W, by_var, value=-1.0)
+    gram -= torch.matmul(by_W, W.mT.expand(len(covW), -1, -1))
+    return Gradient(torch.lerp(gram, gram.mT, 0.5), by_W.addcmul_(W, by_var, value=-1.0), by.var)
 
 
 def whitened_gradient(
@@ -57,14 +58,15 @@ def whitened_gradient(
 
     dW = −Φ(L⁻¹ dK L⁻ᵀ) W, where Φ takes the lower triangle and half of the diagonal. `covW` is overwritten.
     """
-    by_W = _through_moments(q, covW, by).addcmul_(W, by.var[:, None, :], value=-2.0)
-    lower = torch.matmul(by_W, W.mT.expand(len(covW), -1, -1)).tril()
+    by_W = _through_moments(q, covW, by).addcmul_(W, by.var[:, None, :].to(W.dtype), value=-2.0)
+    lower = torch.matmul(by_W, W.mT.expand(len(covW), -1, -1)).to(by.var.dtype).tril()
     return Gradient(-0.5 * (lower + lower.tril(-1).mT), by_W, by.var)
 
 
-def _through_moments(q: Whitened, covW: Float[Tensor, "C M B"], by: RowDerivatives) -> Float[Tensor, "C M B"]:
+def _through_moments(q: Whitened | Thinned, covW: Float[Tensor, "C M B"], by: RowDerivatives) -> Float[Tensor, "C M B"]:
     """Return the derivative by the columns of W through the moments of q, in the memory of covW."""
-    return covW.mul_(by.projection[:, None, :]).addcmul_(q.m[:, :, None], by.mean[:, None, :])
+    projection, m, mean = (x.to(covW.dtype) for x in (by.projection, q.m, by.mean))
+    return covW.mul_(projection[:, None, :]).addcmul_(m[:, :, None], mean[:, None, :])
 
 
 def pull_back(prior: Prior, f: Conditional, gradient: Gradient) -> dict[str, Tensor]:
@@ -72,8 +74,8 @@ def pull_back(prior: Prior, f: Conditional, gradient: Gradient) -> dict[str, Ten
     L_inverse, noise = prior.L_inverse, prior.noise
     if len(L_inverse) == 1:  # all classes share it, so their sum takes one product
         gradient = Gradient(*(by.sum(0, keepdim=True) for by in gradient))
-    by_gram = L_inverse.mT @ gradient.gram @ L_inverse
-    by_cross = torch.matmul(L_inverse.mT, gradient.cross)
+    by_gram = congruence(L_inverse, gradient.gram)
+    by_cross = torch.matmul(L_inverse.mT.to(gradient.cross.dtype), gradient.cross)
     by_diagonal, raised = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1), prior.least_noise
     by_noise = torch.where(prior.is_raised, raised * by_diagonal, by_diagonal) + gradient.kappa.sum(-1)
     by_noise = noise * sum_to(by_noise, noise.shape)

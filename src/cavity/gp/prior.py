@@ -17,7 +17,7 @@ from torch import Tensor
 from cavity.kernels import Kernel, Params
 from cavity.kernels.base import Blocks, BoundKernel
 from cavity.numerics.limits import floor_positive, least_diagonal
-from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, symmetrize, vector_times
+from cavity.numerics.linalg import add_to_diagonal_, cholesky, congruence, inverse_lower, symmetrize, vector_times
 
 KERNEL = "kernel."  # precedes the names of the kernel's parameters
 
@@ -41,7 +41,7 @@ class Prior:
             k(Z, X).
         Z: inducing points.
         n_classes: C, which shapes do not show if all classes share kernel and inducing points.
-        dtype: precision of k(Z, X); K and all factors are float64.
+        dtype: precision of k(Z, X), and for mini-batches of all products with it; K and all factors are float64.
         noise_in_u: whether u contains the noise, as in the paper; otherwise only f does.
     """
 
@@ -105,18 +105,23 @@ class Prior:
         """L⁻¹."""
         return inverse_lower(self.L)
 
-    def conditional(self, X: Float[Tensor, "B D"], in_double: bool = False) -> Conditional:
-        """Return p(f | u) at the rows of X (eqs. 4, 5), with k(Z, X) in `dtype` or in double precision."""
+    def conditional(self, X: Float[Tensor, "B D"], in_double: bool = False, is_batch: bool = False) -> Conditional:
+        """Return p(f | u) at the rows of X (eqs. 4, 5), with k(Z, X) in `dtype` or in double precision.
+
+        For a mini-batch W is in `dtype` too, and so are all products with it. Sweeps of all rows need it in double
+        precision, or they would not settle.
+        """
         blocks = (self._bound_in_double if in_double else self.bound).blocks(X)
-        W = torch.matmul(self.L_inverse, blocks.cross)
+        cross = blocks.cross.to(self.dtype) if is_batch else blocks.cross
+        W = torch.matmul(self.L_inverse.to(cross.dtype), cross)
         kappa = blocks.diag + self.noise[:, None]
-        s = floor_positive(kappa - W.square().sum(-2), kappa, self.dtype)
+        s = floor_positive(kappa - W.square().sum(-2, dtype=kappa.dtype), kappa, self.dtype)
         return Conditional(W, s.expand(self.n_classes, -1), blocks)
 
     def whiten(self, T: Float[Tensor, "C M M"], t: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Move natural parameters from u-space to whitened space: LᵀTL, symmetric up to rounding, and Lᵀt."""
-        return self.L.mT @ T @ self.L, vector_times(t, self.L)
+        return congruence(self.L, T), vector_times(t, self.L)
 
     def unwhiten(self, S: Float[Tensor, "C M M"], r: Float[Tensor, "C M"]) -> tuple[Tensor, Tensor]:
         """Move natural parameters from whitened space to u-space: L⁻ᵀSL⁻¹ and L⁻ᵀr."""
-        return symmetrize(self.L_inverse.mT @ S @ self.L_inverse), vector_times(r, self.L_inverse)
+        return symmetrize(congruence(self.L_inverse, S)), vector_times(r, self.L_inverse)

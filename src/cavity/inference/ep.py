@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
+from cavity.gp.gaussian import Natural, Whitened, project_sites, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import (
@@ -44,8 +44,8 @@ class EP(Method):
         self, f: Conditional, state: RowSites, natural: Natural, batch: Batch, damping: float | Tensor
     ) -> Update:
         """Refine every site of the batch at once (supplement, "Parallel EP updates and damping")."""
-        old, q = state.sites(batch), Whitened.from_sites(*natural)
-        mean, var, s = both(batch.own, *q.project(f.W), f.s)
+        old = state.sites(batch)
+        mean, var, s = both(batch.own, *project_sites(natural, f.W), f.s)
         cavities = cavity(mean, var, old.power(self.alpha))
         moments = tilted(cavities, s, self.alpha)
         new = new_site(moments, cavities).power(1.0 / self.alpha)
@@ -85,8 +85,9 @@ class EP(Method):
             to_mean = shift + opposed(moments.by_mean) / d
             to_cov = sites.precision / d - moments.omega / d.square()
             first, second = (collect(weight * x, batch.own) for x in (to_mean, to_cov + to_mean.square()))
-            of_mean = symmetrize(torch.matmul(covW, first[..., None]) * q.m[:, None, :])
-            gram += 0.5 * torch.matmul(covW * second[:, None, :], covW.mT) + of_mean
+            first, second = first[..., None].to(covW.dtype), second[:, None, :].to(covW.dtype)
+            of_mean = symmetrize(torch.matmul(covW, first) * q.m[:, None, :])
+            gram += 0.5 * torch.matmul(covW * second, covW.mT) + of_mean
         by_mean, by_var = opposed(weight * moments.by_mean), weight * moments.by_var
         by_s = by_var if self.alpha == 1.0 else weight * moments.by_s
         by_projection = torch.addcmul(2.0 * by_var / d, by_mean, shift)

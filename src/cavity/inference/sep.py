@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cavity.gp.gaussian import Natural, Whitened, sum_of_sites
+from cavity.gp.gaussian import Natural, Thinned, Whitened, project_sites, sum_of_sites
 from cavity.gp.gradients import RowDerivatives, prior_mismatch, rows_gradient
 from cavity.gp.prior import Conditional, Prior
 from cavity.gp.sites import Cavity, both, collect, new_site, opposed, tilted
@@ -41,8 +41,8 @@ class SEP(Method):
         self, f: Conditional, state: SEPState, natural: Natural, batch: Batch, damping: float | Tensor
     ) -> Update:
         """Compute new sites for all factors of the batch, each under the cavity of its classes, and weight them."""
-        without = Whitened.from_sites(*natural, keep=_kept(state, self.alpha))  # q without α average sites
-        mean, var, s = both(batch.own, *without.project(f.W), f.s)
+        without = project_sites(natural, f.W, _kept(state, self.alpha))  # q without α average sites
+        mean, var, s = both(batch.own, *without, f.s)
         cavities = Cavity(mean, var, d=mean.new_ones(()))
         moments = tilted(cavities, s, self.alpha)
         new = new_site(moments, cavities).power(1.0 / self.alpha)
@@ -74,16 +74,13 @@ class SEP(Method):
         self, prior: Prior, f: Conditional, state: SEPState, natural: Natural, batch: Batch, terms: Terms = ALL_TERMS
     ) -> Objective:
         """Return log Z_q (eq. 9) and its gradient (eqs. 10, 12) with the average site removed from q."""
-        keep = torch.stack([torch.ones_like(state.counts), _kept(state, self.alpha)])
-        pair = Whitened.from_sites(*natural, keep=keep)  # both at once: on a GPU as fast as one
-        q, without = map(Whitened, pair.R_inverse, pair.m)
+        q, without, g_q, g_ratio = _with_and_without(natural, _kept(state, self.alpha), terms.exact)
         a, h, covW = without.project_with_covariance(f.W)
         mean, var, s = both(batch.own, a, h, f.s)
         moments = tilted(Cavity(mean, var, d=mean.new_ones(())), s, self.alpha)
         weight = batch.scale / self.alpha * factor_weights(batch)
-        g_q, g_cavity = pair.log_normalizer(keep[..., None] * natural.r)
         counts = state.counts / self.alpha
-        of_q = g_q.sum() + (counts * (g_cavity - g_q)).sum()
+        of_q = g_q.sum() + (counts * g_ratio).sum()
         log_z = terms.share * of_q + (weight * moments.log_z).sum()
         if not terms.gradient:
             return Objective(log_z)
@@ -91,15 +88,29 @@ class SEP(Method):
         by_mean, by_var = collect(by_mean, batch.own), collect(by_var, batch.own)
         by_s = by_var if self.alpha == 1.0 else collect((weight * moments.by_s).expand(2, -1, -1), batch.own)
         gram = prior_mismatch(q, terms.share)
-        if terms.exact:
+        if isinstance(without, Whitened) and terms.exact:
             # Σ (η_tilted − η) ∂θ_prior: what eq. (10) leaves out when T and t are held fixed in u-space
             second = collect((weight * (moments.by_mean.square() - moments.omega)).expand(2, -1, -1), batch.own)
-            rows = torch.matmul(covW * second[:, None, :], covW.mT)
+            rows = torch.matmul(covW * second[:, None, :].to(covW.dtype), covW.mT)
             at_cavity, at_q = (g.covariance + g.m[:, :, None] * g.m[:, None, :] for g in (without, q))
             removed = (terms.share * counts)[:, None, None] * (at_cavity - at_q)
-            of_mean = symmetrize(torch.matmul(covW, by_mean[..., None]) * without.m[:, None, :])
+            of_mean = symmetrize(torch.matmul(covW, by_mean[..., None].to(covW.dtype)) * without.m[:, None, :])
             gram += 0.5 * (rows + removed) + of_mean
         return Objective(log_z, rows_gradient(without, covW, f.W, RowDerivatives(by_mean, 2.0 * by_var, by_s), gram))
+
+
+def _with_and_without(
+    natural: Natural, keep: Float[Tensor, "C"], is_exact: bool
+) -> tuple[Whitened, Whitened | Thinned, Float[Tensor, "C"], Float[Tensor, "C"]]:
+    """Return q, the cavity of all factors, log-normalizer of q, and that of the cavity less that of q."""
+    if not is_exact and (count := Thinned.terms_for(keep)) is not None:
+        q = Whitened.from_sites(*natural)
+        without = Thinned(q, keep, count)
+        return q, without, q.log_normalizer(natural.r), without.log_normalizer_ratio(natural.r)
+    both_keep = torch.stack([torch.ones_like(keep), keep])
+    pair = Whitened.from_sites(*natural, keep=both_keep)  # both at once: on a GPU as fast as one
+    g_q, g_cavity = pair.log_normalizer(both_keep[..., None] * natural.r)
+    return *map(Whitened, pair.R_inverse, pair.m), g_q, g_cavity - g_q
 
 
 def _kept(state: SEPState, alpha: float) -> Float[Tensor, "C"]:

@@ -55,7 +55,8 @@ class _BoundStationary(BoundKernel):
     def pull_back(self, blocks: Blocks, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> KernelGradient:
         by_gram = sum_to(by_gram, self.gram.shape).mul_(self.gram)
         by_cross = sum_to(by_cross, blocks.cross.shape).mul_(blocks.cross)
-        by_variance = sum_to(by_gram.sum((-2, -1)) + by_cross.sum((-2, -1)), self._variance.shape)
+        of_rows = by_cross.sum((-2, -1), dtype=by_gram.dtype)
+        by_variance = sum_to(by_gram.sum((-2, -1)) + of_rows, self._variance.shape)
         by_variance = by_variance + sum_to(by_diag.sum(-1), self._variance.shape) * self._variance
         by_within = by_gram.mul_(self._kernel.log_derivative(self._within))
         by_to = by_cross.mul_(self._kernel.log_derivative(blocks.saved))

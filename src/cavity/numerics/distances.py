@@ -2,6 +2,7 @@
 
 r² is a difference of squares, which loses as many digits as the points are far from the origin: all are moved to the
 center of Z first. Only Z is scaled, by 1/ℓ²: X stays one matrix for all classes, and nothing is larger than C × M × D.
+On a CPU the classes are computed block by block: what a product makes is still in the cache when the next one reads it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from cavity.numerics.limits import largest_to_square
 from cavity.numerics.linalg import sum_to
+
+BLOCK_ENTRIES = 2**18  # of the points of the classes that are computed together on a CPU: 2 MiB, a part of its cache
 
 
 class SquaredDistances:
@@ -35,12 +38,12 @@ class SquaredDistances:
         dtype: torch.dtype,
         scale: Float[Tensor, "_ D"] | None = None,
     ) -> None:
-        self._original_Z, self._scale, self._center = Z, scale, Z.mean((0, 1))
-        self._precision, self._dtype, self._Z = precision, dtype, (Z - self._center).to(dtype)
-        self._scaled: Tensor | None = None
+        self._Z, self._precision, self._dtype, self._scale = Z, precision, dtype, scale
+        self._center = Z.mean((0, 1))
+        self._rounded = None if dtype == Z.dtype else self._centered(Z)
         self.within: Float[Tensor, "_ M M"]
         if scale is None:
-            product = torch.matmul(self._scaled_Z(), self._Z.mT)
+            product = _joined([torch.matmul(scaled, own.mT) for own, scaled in map(self._points, self._blocks())])
             self._squares = -0.5 * product.diagonal(dim1=-2, dim2=-1)
             self.within = _difference(product, self._squares[..., :, None], self._squares[..., None, :])
         else:
@@ -53,37 +56,48 @@ class SquaredDistances:
             return self._scaled_first(self._scale, X, self._dtype)
         X = self._centered(X)
         squares = torch.matmul(self._precision, X.to(self._precision.dtype).square().mT).to(self._dtype)
-        scaled = self._scaled_Z()
-        product = torch.matmul(scaled.flatten(0, 1), X.mT).view(*scaled.shape[:2], len(X))
+        scaled = (scaled for _, scaled in map(self._points, self._blocks()))
+        product = _joined([torch.matmul(z.flatten(0, 1), X.mT).view(*z.shape[:2], len(X)) for z in scaled])
         return _difference(product, self._squares[..., :, None], squares[:, None, :])
 
     def gradient(
         self, X: Float[Tensor, "B D"], by_within: Float[Tensor, "C M M"], by_to: Float[Tensor, "C M B"]
     ) -> tuple[Float[Tensor, "_ M D"], Float[Tensor, "_ D"]]:
-        """Return the gradient by Z and by 1/ℓ², from that by `within` (symmetric) and by `to(X)`."""
-        X, Z = self._centered(X), self._Z
-        by_within, by_to = by_within.to(self._dtype), by_to.to(self._dtype)
-        C, M, B = by_to.shape
-        pull = torch.matmul(by_to.reshape(C * M, B), X).view(C, M, -1)
-        scratch, self._scaled = self._scaled_Z(), None  # new memory would take longer than the arithmetic
-        moment = torch.mul(pull, Z, out=scratch).sum(-2)
-        pull.baddbmm_(by_within, Z.expand(C, -1, -1), beta=-1.0, alpha=-2.0)
-        weight = by_to.sum(-1) + 2.0 * by_within.sum(-1)
-        pull.addcmul_(weight[..., None], Z)  # Σ_j weight_j (z − x_j), twice within Z
-        of_rows = torch.matmul(by_to.sum(-2), X.square())
-        by_precision = torch.mul(pull, Z, out=scratch).sum(-2) + of_rows - moment
-        by_Z = sum_to(pull.to(self._precision.dtype).mul_(2.0 * self._precision[:, None, :]), Z.shape)
-        return by_Z, sum_to(by_precision.to(self._precision.dtype), self._precision.shape)
+        """Return the gradient by Z and by 1/ℓ², from that by `within` (symmetric) and by `to(X)`.
 
-    def _scaled_Z(self) -> Float[Tensor, "_ M D"]:
-        """Return −2 Z/ℓ², kept until `gradient` takes its memory."""
-        if self._scaled is None:
-            self._scaled = self._Z * (-2.0 * self._precision).to(self._dtype)[:, None, :]
-        return self._scaled
+        The derivatives may be overwritten.
+        """
+        X, Z, precision = self._centered(X), self._Z, self._precision
+        inner, by_to = by_within.to(self._dtype).mul_(2.0), by_to.to(self._dtype)
+        inner.diagonal(dim1=-2, dim2=-1).sub_(by_to.sum(-1) + inner.sum(-1))  # inner Z = Σ_j weight_j (z_j − z)
+        of_rows = torch.matmul(by_to.sum(-2), X.square()).to(precision.dtype)
+        by_Z, by_precision = precision.new_empty(len(by_to), *Z.shape[1:]), torch.empty_like(of_rows)
+        for block in self._blocks():
+            own, _ = self._points(block)
+            pull = torch.matmul(by_to[block].flatten(0, 1), X).view(-1, *own.shape[1:])
+            product = pull * own
+            moment = product.sum(-2)
+            pull.baddbmm_(inner[block], own.expand(len(pull), -1, -1), beta=-1.0, alpha=-1.0)
+            by_precision[block] = of_rows[block] + torch.mul(pull, own, out=product).sum(-2) - moment
+            torch.mul(pull, (2.0 * precision[block])[:, None, :].to(pull.dtype), out=by_Z[block])
+        return sum_to(by_Z, Z.shape), sum_to(by_precision, precision.shape)
+
+    def _blocks(self) -> list[slice]:
+        """Return the classes that are computed together; on a GPU, and where Z or 1/ℓ² is shared, all of them."""
+        C, M, D = self._Z.shape
+        if self._Z.is_cuda or len(self._precision) != C:
+            return [slice(None)]
+        size = max(1, BLOCK_ENTRIES // max(1, M * D))
+        return [slice(first, first + size) for first in range(0, C, size)]
+
+    def _points(self, block: slice) -> tuple[Float[Tensor, "_ M D"], Float[Tensor, "_ M D"]]:
+        """Return Z around its center, and −2 Z/ℓ²."""
+        own = self._Z[block] - self._center if self._rounded is None else self._rounded[block]
+        return own, own * (-2.0 * self._precision[block]).to(self._dtype)[:, None, :]
 
     def _scaled_first(self, scale: Tensor, X: Tensor, dtype: torch.dtype) -> Tensor:
         largest = largest_to_square(dtype)
-        Z, X = ((x.to(dtype) * scale.to(dtype)[:, None, :]).clamp(-largest, largest) for x in (self._original_Z, X))
+        Z, X = ((x.to(dtype) * scale.to(dtype)[:, None, :]).clamp(-largest, largest) for x in (self._Z, X))
         center = Z.mean(-2, keepdim=True)
         Z, X = Z - center, X - center
         squares = Z.square().sum(-1)[..., :, None] + X.square().sum(-1)[..., None, :]
@@ -91,6 +105,10 @@ class SquaredDistances:
 
     def _centered(self, X: Tensor) -> Tensor:
         return (X - self._center.to(X.dtype)).to(self._dtype)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _difference(product: Tensor, a2: Tensor, b2: Tensor) -> Tensor:

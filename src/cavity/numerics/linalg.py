@@ -15,6 +15,7 @@ from cavity.numerics.limits import rounding
 from cavity.runtime.warnings import CavityWarning
 
 JITTER_GROWTH = 10.0
+LEAST_HALF = 45  # rows of half a matrix, from which on a CPU gains by skipping what symmetry gives
 LARGEST_LEAF = 64  # rows of a triangular matrix that a GPU inverts by substitution
 LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
 
@@ -118,6 +119,39 @@ def inverse_by_halves(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
 def _inverse_by_substitution(L: Tensor) -> Tensor:
     eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
+
+
+def congruence(L: Float[Tensor, "#C M M"], A: Float[Tensor, "*#C M M"]) -> Float[Tensor, "*_ M M"]:
+    """Return LᵀAL for a lower triangular L and a symmetric A. On a CPU only the half that is not known is computed.
+
+    With L = [F, (0; G)], where F is the left half, the blocks of the result are FᵀAF, Gᵀ(AF)₂ and GᵀA₂₂G: nine
+    sixteenths of two products.
+    """
+    half = L.shape[-1] // 2
+    if L.is_cuda or half < LEAST_HALF:
+        return L.mT @ A @ L
+    left, corner = L[..., :half], L[..., half:, half:]
+    product = torch.matmul(A, left)
+    result = product.new_empty(*product.shape[:-1], L.shape[-1])
+    result[..., :half, :half] = torch.matmul(left.mT, product)
+    torch.matmul(corner.mT, product[..., half:, :], out=(below := result[..., half:, :half]))
+    result[..., :half, half:] = below.mT
+    result[..., half:, half:] = corner.mT @ (A[..., half:, half:] @ corner)
+    return result
+
+
+def square_of_lower(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
+    """Return LᵀL for a lower triangular L, on a CPU by half of a product."""
+    half = L.shape[-1] // 2
+    if L.is_cuda or half < LEAST_HALF:
+        return torch.matmul(L.mT, L)
+    left, corner = L[..., :half], L[..., half:, half:]
+    result = torch.empty_like(L)
+    torch.matmul(left.mT, left, out=result[..., :half, :half])
+    torch.matmul(corner.mT, left[..., half:, :], out=(below := result[..., half:, :half]))
+    result[..., :half, half:] = below.mT
+    torch.matmul(corner.mT, corner, out=result[..., half:, half:])
+    return result
 
 
 def times_vector(A: Float[Tensor, "*#C M N"], x: Float[Tensor, "*#C N"]) -> Float[Tensor, "*_ M"]:

@@ -204,7 +204,8 @@ class Trainer:
     ) -> tuple[Any, Tensor, Tensor]:
         """Do the same without checking for finite values; do not update a state that has converged."""
         prior = self.model.prior(theta) if prior is None else prior
-        f, state, natural = prior.conditional(batch.X), self._state(theta, state), None
+        f = prior.conditional(batch.X, is_batch=not batch.is_full)
+        state, natural = self._state(theta, state), None
         if self.plan.updates != "outer":
             state, natural = self.inference.update(prior, f, state, batch, damping, None)
         terms = Terms(exact=self.plan.updates == "inner-exact")
