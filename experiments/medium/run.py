@@ -34,23 +34,24 @@ def cost(job: Job) -> float:
 
 def run(job: Job) -> Record:
     """Fit the training rows, and score the others."""
-    return score_fit(job, _rows(job))
+    return score_fit(job, rows_of(job["table"], job["split"], job["train_rows"], job["test_rows"]))
 
 
-def _rows(job: Job) -> Split:
+def rows_of(table: str, seed: int, train_rows: int, test_rows: int) -> Split:
+    """Return training and test rows of a table, drawn with this seed."""
     import pandas as pd
 
     from cavity.datasets import make_waveform
 
-    k, n, seed = job["train_rows"], job["train_rows"] + job["test_rows"], job["split"]
-    if job["table"] == "waveform":  # drawn
+    k, n = train_rows, train_rows + test_rows
+    if table == "waveform":  # drawn
         X, y = make_waveform(n, seed)
         frame = pd.DataFrame(X)
-    elif job["table"].startswith("airline"):
+    elif table.startswith("airline"):
         drawn = pd.read_parquet(Path(os.environ.get("CAVITY_DATA", ".")) / AIRLINE).sample(n, random_state=seed)
         frame, y = drawn.drop(columns=["label", "age_built"], errors="ignore"), drawn["label"].to_numpy()
     else:
-        return table_split(job["table"], seed, k, job["test_rows"])
+        return table_split(table, seed, k, test_rows)
     return frame.iloc[:k], y[:k], frame.iloc[k:], y[k:]
 
 

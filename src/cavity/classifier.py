@@ -125,8 +125,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         device: "auto" (a GPU if there is one), "cpu", "cuda", …
         memory_limit: bytes that a fit may need by an estimate, for each process, such as 8e9; None for what is free on
             the device, `math.inf` for no limit.
-        dtype: of the inputs and distances; all factorizations are float64. "float32" is faster with many features, and
-            falls back to float64 if rows lie too far out for it.
+        dtype: "float64", or "float32" for inputs and distances and, in mini-batches, all products with the rows of a
+            batch; factorizations are float64. "float32" is faster, most of all with many features, and falls back to
+            float64 if rows lie too far out for it. "auto": "float32" in mini-batches of more than 200 features on a
+            CPU.
         checkpoint: a folder for checkpoints, from which `fit(..., resume=True)` continues. Without `resume=True` it
             must have none.
         checkpoint_seconds: time between checkpoints; one more is written at the end.
@@ -204,7 +206,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         updates: str = "inner",
         device: str = "auto",
         memory_limit: float | None = None,
-        dtype: str = "float64",
+        dtype: str = "auto",
         checkpoint: Any = None,
         checkpoint_seconds: float = 60.0,
         distributed: bool | str = "auto",
@@ -293,6 +295,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             "max_epochs": PAPER_STEPS.get(method, 0),
             "tol": 0.0,
             "optimizer": "paper",
+            "dtype": "float64",
         }
         return cls(method, n_inducing=n_inducing, **(settings | changes))
 

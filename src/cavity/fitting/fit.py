@@ -296,7 +296,7 @@ def _check_memory(
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     n_features = data.n_features if data.schema is None else most_features(data.schema, len(data.classes))
     sizes = len(data.classes), plan.n_inducing, n_features, batch_rows, n_rows
-    size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
+    size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, plan.dtype, resident_rows, workers.size)
     free = available_bytes(choose_device(s.device))
     free = free and free // workers.local_size + held_bytes
     check_memory(size, *((free,) if s.memory_limit is None else (s.memory_limit, "memory_limit allows only")))
@@ -553,7 +553,7 @@ class Fit:
             shared,
             lengthscale,
             self._device,
-            DTYPES[s.dtype],
+            DTYPES[self.plan.dtype],
         )
         broadcast = self.options.workers.broadcast
         values = {name: broadcast(value) for name, value in model.values.items()}
@@ -650,8 +650,8 @@ class Fit:
             self.report.begin("trial" if self.is_trial else name.partition("-")[0])
             advance = self.report.advance
         trainer = Trainer(model, method, data, plan, hyper_prior, workers, report, watch, checkpointer, stop, advance)
-        if model.dtype != DTYPES[s.dtype]:
-            trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=s.dtype)
+        if model.dtype != DTYPES[self.plan.dtype]:
+            trainer.note(0, None, 0.0, Event.DTYPE_TOO_COARSE, dtype=self.plan.dtype)
         if self.data.constant and is_main:
             trainer.note(0, None, 0.0, Event.CONSTANT_FEATURES, features=self.data.constant)
         for record in () if found is None else found.records:
@@ -686,7 +686,7 @@ class Fit:
         folder = Path(s.checkpoint) if name == "fit" else Path(s.checkpoint) / name
         settings = {n: to_json(value, hash_arrays=True) for n, value in vars(s).items() if n not in FREE_TO_CHANGE}
         about = {
-            "settings": settings,
+            "settings": settings | {"dtype": self.plan.dtype},
             "data": to_json(self.data.fingerprint, hash_arrays=True),
             "seed": self.plan.training.seed,
         }

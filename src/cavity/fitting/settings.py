@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from cavity.inference import METHODS, Method, PlainVI
 from cavity.kernels import BY_NAME, Kernel
+from cavity.runtime.device import choose_device
 from cavity.training.lbfgs import LBFGS
 from cavity.training.optimizers import Adam, AdaptiveRate, Optimizer
 from cavity.training.parameters import ParametricPrior
@@ -63,7 +64,7 @@ OF_SEARCH: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("learning_rate", "damping"), (None,)),
     "updates": ("inner",),
     "alpha": (1.0,),
-    "dtype": ("float64",),
+    "dtype": ("auto", "float64", "float32"),
 }
 TOL, INFERENCE_TOL = 1e-4, 1e-10  # with tol="auto": rise of log Z per row and epoch; change of q in a sweep
 STEPS = 2000  # of mini-batch training with max_epochs="auto"
@@ -186,6 +187,7 @@ class FitPlan:
     Attributes:
         settings: the arguments.
         method: "ep", "sep", "gfitc" or "vi".
+        dtype: of the inputs, distances and, in mini-batches, products with their rows.
         training: the plan of the training loop.
         optimizer: "adam", "lbfgs" or "paper".
         learning_rate: of the optimizer.
@@ -200,6 +202,7 @@ class FitPlan:
 
     settings: Settings
     method: str
+    dtype: str
     training: Plan
     optimizer: str
     learning_rate: float
@@ -252,7 +255,7 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2, n_f
     method = s.method if s.method != "auto" else "ep" if is_full else "sep"
     optimizer = s.optimizer if s.optimizer != "auto" else "lbfgs" if s.converges_first else "adam"
     is_small = n_classes * n_rows**2 <= FULL_GP_NUMBERS and n_classes * n_rows**3 <= FULL_GP_WORK
-    searches = leaves_open(s) and (is_full or n_features <= MOST_SEARCHED)
+    searches = leaves_open(s) and (s.dtype != "float32" if is_full else n_features <= MOST_SEARCHED)
     is_full_gp, is_fixed = n_rows <= FULL_GP_ROWS and is_small and searches, searches and is_full
     folds, n_held_out = (0, 0) if is_fixed else _calibration(s, n_rows, is_full)
     training = Plan(
@@ -271,6 +274,7 @@ def plan_fit(settings: Settings, n_rows: int, seed: int, n_classes: int = 2, n_f
     return FitPlan(
         settings=s,
         method=method,
+        dtype=s.dtype if s.dtype != "auto" else _dtype(s, is_full or n_features <= MOST_SEARCHED),
         training=training,
         optimizer=optimizer,
         learning_rate=s.learning_rate or rates[0 if is_full else 1],
@@ -317,6 +321,14 @@ def _max_epochs(s: Settings, n_rows: int, batch_size: int | None, searches: bool
         return LBFGS_EPOCHS if s.converges_first and s.optimizer in ("auto", "lbfgs") else EPOCHS
     steps = min(max(n_rows // STEP_ROWS, SEARCHED_STEPS), STEPS) if searches else STEPS
     return max(1, math.ceil(steps * batch_size / n_rows))
+
+
+def _dtype(s: Settings, is_exact: bool) -> str:
+    """Return the precision for "auto": single where products with the inputs take most of a step, on a CPU.
+
+    Double where results must not depend on the order of sums: 1 or 2 processes end with the same model.
+    """
+    return "float64" if is_exact or choose_device(s.device).type != "cpu" else "float32"
 
 
 def _damping(method: str, n_rows: int, batch_size: int | None) -> float:
@@ -416,7 +428,7 @@ _RULES: dict[str, Rule] = {
     "updates": _one_of("inner", "inner-exact", "outer"),
     "device": (lambda v: isinstance(v, str), "'auto' or the name of a torch device, such as 'cpu' or 'cuda:0'"),
     "memory_limit": (lambda v: v is None or _is_sd(v), "None or a positive number of bytes, such as 8e9 or math.inf"),
-    "dtype": _one_of("float64", "float32"),
+    "dtype": _one_of("auto", "float64", "float32"),
     "checkpoint": (
         lambda v: v is None or (isinstance(v, str | os.PathLike) and bool(os.fspath(v))),
         "None or the path of a folder",
