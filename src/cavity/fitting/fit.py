@@ -84,6 +84,7 @@ from cavity.training.loop import PASS_COST, Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
 from cavity.training.plan import FINAL_SWEEPS, Trained, TrainingError
+from cavity.training.step import blocks_of
 
 Array = NDArray[np.float64]
 
@@ -457,7 +458,10 @@ class Fit:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
         workers, C, trained = self.options.workers, len(self.data.classes), model.trained
         data = array_data(rows, model.encoding, C, self._device, model.model.dtype, workers)
-        found = leave_one_out(model.model.prior(trained.theta), trained.state, trained.posterior.whitened, data.full)
+        prior, q, every = model.model.prior(trained.theta), trained.posterior.whitened, data.full
+        blocks = blocks_of(prior, every)
+        parts = [leave_one_out(prior, trained.state.part(rows), q, every.part(rows)) for rows in blocks]
+        found = (torch.cat(of_blocks, -1) for of_blocks in zip(*parts, strict=True))
         at = data.row_ids.to(self._device)
         whole = [x.new_zeros(C, len(rows.y)).index_copy_(1, at, x) for x in found]
         mean, var = (x.cpu() for x in workers.sum(*whole))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,11 @@ class Batch(NamedTuple):
     scale: float
     is_full: bool
 
+    def part(self, rows: slice) -> Batch:
+        """Return some of the rows of a full batch, as a full batch of their own."""
+        part = self._replace(X=self.X[rows], own=self.own[:, rows], weight=self.weight[rows])
+        return part._replace(positions=self.positions[rows])
+
 
 class RowSites(NamedTuple):
     """The state of a method with a site for every row, (2, C, N), and their sums in u-space.
@@ -48,6 +54,20 @@ class RowSites(NamedTuple):
         C, M = prior.n_classes, prior.Z.shape[-2]
         store = Site(prior.Z.new_zeros(2, C, n_rows), prior.Z.new_zeros(2, C, n_rows))
         return cls(store, prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+
+    def part(self, rows: slice) -> RowSites:
+        """Return the sites of some of the rows."""
+        return self._replace(store=Site(*(x[..., rows] for x in self.settled().store)), held=None)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowSites]) -> RowSites:
+        """Return the sites of all rows from those of consecutive parts."""
+        store = (
+            parts[0].store
+            if len(parts) == 1
+            else Site(*(torch.cat(x, -1) for x in zip(*(p.store for p in parts), strict=True)))
+        )
+        return parts[0]._replace(store=store)
 
     def sites(self, batch: Batch) -> Site:
         """Return the sites of the batch."""

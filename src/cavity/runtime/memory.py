@@ -24,7 +24,10 @@ OF_MIXING = 34.0  # states kept by the search for a fixed point on all rows
 OF_THETA = {"sep": 7.0, "ep": 7.0, "vi": 7.0, "gfitc": 50.0}  # vectors like θ: moments of Adam, or L-BFGS's past steps
 COPIES = 3.5  # of rows in memory: as given, chosen, scaled
 LARGEST_HEAP_BLOCK, HEAP, ELSEWHERE = 2**25, 1.4, 1.05  # what smaller blocks take with the gaps between them
-PASS_ELEMENTS = 1_000_000  # of a block of a pass over all rows
+PASS_ELEMENTS = 1_000_000  # of a block of a step or pass on all rows: twice as many are a tenth slower, for the cache
+GPU_ELEMENTS = 2**24  # of a block on a GPU, which small blocks leave idle
+LEAST_BLOCK = 4  # rows of it for each inducing point: q is factorized again for every block
+KEPT_BLOCKS = 8  # up to as many are kept between passes over all rows
 SOURCE_ROWS = 65_536  # of a source that are in memory at once
 ROUND = (8, 6, 5, 4, 3, 2.5, 2, 1.5, 1)
 BATCH = 500
@@ -74,6 +77,18 @@ class FitSize(NamedTuple):
     dtype: str = "float64"
     resident_rows: int = 0
     workers: int = 1
+
+
+def block_rows(n_classes: int, n_inducing: int, device: str) -> int:
+    """Return the fewest rows of a block of k(Z, X), where a step on all rows takes these in blocks."""
+    elements = PASS_ELEMENTS if device == "cpu" else GPU_ELEMENTS
+    return max(elements // (n_classes * n_inducing), LEAST_BLOCK * n_inducing)
+
+
+def keeps_blocks(n_classes: int, n_inducing: int, n_rows: int, device: str) -> bool:
+    """Return whether the blocks of all rows are kept between passes over the rows, not computed again for each."""
+    elements = PASS_ELEMENTS if device == "cpu" else GPU_ELEMENTS
+    return n_classes * n_inducing * n_rows <= KEPT_BLOCKS * elements
 
 
 class Bytes(NamedTuple):

@@ -19,12 +19,17 @@ from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
 DEPTH = 8
+LARGE = 2**20  # numbers of a state whose past is kept in single precision; 16 times as many are 128 MB
 WORSE = 2.0  # ratio of the changes of two sweeps above which an extrapolation is undone
 PATIENCE, REST = 60, 20  # sweeps without progress; number of plain sweeps after them, doubled each time
 
 
 class Anderson:
-    """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual."""
+    """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual.
+
+    The past of a large x takes most of the memory of a fit, so it is kept in single precision: as differences, whose
+    rounding vanishes together with them.
+    """
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
         self._depth, self._workers = depth, workers
@@ -32,23 +37,42 @@ class Anderson:
 
     def reset(self) -> None:
         """Forget all iterates."""
-        self._values: list[Tensor] = []
-        self._residuals: list[Tensor] = []
+        self._last: tuple[Tensor, Tensor] | None = None  # g(x) and its residual
+        self._steps: list[Tensor] = []  # between the last values of g(x)
+        self._falls: list[Tensor] = []  # between their residuals
 
     def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
         """Return the next iterate after x, given g(x); the first `scale` after a reset makes the entries comparable."""
-        if not self._values:
+        if self._last is None:
             self._scale = scale
-        self._values = [*self._values[-self._depth :], gx]
-        self._residuals = [*self._residuals[-self._depth :], (gx - x) * self._scale]
-        if len(self._values) == 1:
+        residual = torch.sub(gx, x).mul_(self._scale)
+        last, self._last = self._last, (gx, residual)
+        if last is None:
             return gx
-        steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
-        normal, pull = self._workers.sum(falls @ falls.mT, falls @ self._residuals[-1])
+        kind = x.dtype if x.numel() <= LARGE else torch.float32
+        for past, new, old in zip((self._steps, self._falls), self._last, last, strict=True):
+            del past[: max(len(past) - self._depth + 1, 0)]
+            past.append((new - old).to(kind))
+        del last, new, old
+        count = len(self._falls)
+        normal, pull = x.new_zeros(count, count), x.new_zeros(count)
+        for part in _parts(x):
+            falls = torch.stack([fall[part] for fall in self._falls]).to(x.dtype)
+            normal, pull = normal + falls @ falls.mT, pull + falls @ residual[part]
+        normal, pull = self._workers.sum(normal, pull)
         ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
-        normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
+        normal = normal + ridge * torch.eye(count, dtype=x.dtype, device=x.device)
         weights: Tensor = torch.linalg.solve_ex(normal, pull)[0]
-        return gx - weights @ steps
+        mixed = torch.empty_like(gx)
+        for part in _parts(x):
+            steps = torch.stack([step[part] for step in self._steps]).to(x.dtype)
+            torch.sub(gx[part], weights @ steps, out=mixed[part])
+        return mixed
+
+
+def _parts(x: Tensor) -> list[slice]:
+    """Divide the entries of x, so that all past iterates of a part are small."""
+    return [slice(first, first + LARGE) for first in range(0, x.numel(), LARGE)]
 
 
 def fixed_point(
