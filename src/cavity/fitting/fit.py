@@ -297,8 +297,9 @@ def _check_memory(
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     n_features = data.n_features if data.schema is None else most_features(data.schema, len(data.classes))
     sizes = len(data.classes), plan.n_inducing, n_features, batch_rows, n_rows
-    size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, s.dtype, resident_rows, workers.size)
-    free = available_bytes(choose_device(s.device))
+    device, shares = choose_device(s.device), (s.share_kernel, s.share_inducing)
+    size = FitSize(plan.method, *sizes, *shares, s.dtype, resident_rows, workers.size, device.type)
+    free = available_bytes(device)
     free = free and free // workers.local_size + held_bytes
     check_memory(size, *((free,) if s.memory_limit is None else (s.memory_limit, "memory_limit allows only")))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -59,15 +58,14 @@ class RowSites(NamedTuple):
         """Return the sites of some of the rows."""
         return self._replace(store=Site(*(x[..., rows] for x in self.settled().store)), held=None)
 
-    @classmethod
-    def joined(cls, parts: Sequence[RowSites]) -> RowSites:
-        """Return the sites of all rows from those of consecutive parts."""
-        store = (
-            parts[0].store
-            if len(parts) == 1
-            else Site(*(torch.cat(x, -1) for x in zip(*(p.store for p in parts), strict=True)))
-        )
-        return parts[0]._replace(store=store)
+    def blank(self) -> RowSites:
+        """Return a state whose sites are still to be filled in, part by part."""
+        return self._replace(store=Site(*(torch.empty_like(x) for x in self.store)), held=None)
+
+    def fill(self, rows: slice, part: RowSites) -> None:
+        """Fill in the sites of some of the rows."""
+        for x, new in zip(self.store, part.store, strict=True):
+            x[..., rows] = new
 
     def sites(self, batch: Batch) -> Site:
         """Return the sites of the batch."""

@@ -17,9 +17,9 @@ from cavity.inference import RowSites
 from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
+from cavity.runtime.memory import LARGE_STATE
 
 DEPTH = 8
-LARGE = 2**20  # numbers of a state whose past is kept in single precision; 16 times as many are 128 MB
 WORSE = 2.0  # ratio of the changes of two sweeps above which an extrapolation is undone
 PATIENCE, REST = 60, 20  # sweeps without progress; number of plain sweeps after them, doubled each time
 
@@ -27,8 +27,8 @@ PATIENCE, REST = 60, 20  # sweeps without progress; number of plain sweeps after
 class Anderson:
     """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual.
 
-    The past of a large x takes most of the memory of a fit, so it is kept in single precision: as differences, whose
-    rounding vanishes together with them.
+    The past of a large x would take most of the memory of a fit. So it is kept as steps in single precision, whose
+    rounding vanishes together with them, and the weights are found from a sample of the residuals.
     """
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
@@ -41,38 +41,31 @@ class Anderson:
         self._steps: list[Tensor] = []  # between the last values of g(x)
         self._falls: list[Tensor] = []  # between their residuals
 
-    def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
-        """Return the next iterate after x, given g(x); the first `scale` after a reset makes the entries comparable."""
+    def mix(self, residual: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
+        """Return the next iterate, given g(x) and g(x) − x, or a sample of its entries.
+
+        The first `scale` after a reset makes these entries comparable.
+        """
         if self._last is None:
             self._scale = scale
-        residual = torch.sub(gx, x).mul_(self._scale)
+        residual = residual * self._scale
         last, self._last = self._last, (gx, residual)
         if last is None:
             return gx
-        kind = x.dtype if x.numel() <= LARGE else torch.float32
-        for past, new, old in zip((self._steps, self._falls), self._last, last, strict=True):
-            del past[: max(len(past) - self._depth + 1, 0)]
-            past.append((new - old).to(kind))
-        del last, new, old
-        count = len(self._falls)
-        normal, pull = x.new_zeros(count, count), x.new_zeros(count)
-        for part in _parts(x):
-            falls = torch.stack([fall[part] for fall in self._falls]).to(x.dtype)
-            normal, pull = normal + falls @ falls.mT, pull + falls @ residual[part]
-        normal, pull = self._workers.sum(normal, pull)
-        ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
-        normal = normal + ridge * torch.eye(count, dtype=x.dtype, device=x.device)
+        kind = gx.dtype if len(gx) <= LARGE_STATE else torch.float32
+        self._steps = [*self._steps[1 - self._depth :], torch.sub(gx, last[0]).to(kind)]
+        self._falls = [*self._falls[1 - self._depth :], residual - last[1]]
+        falls = torch.stack(self._falls)
+        normal, pull = self._workers.sum(falls @ falls.mT, falls @ residual)
+        ridge = torch.finfo(gx.dtype).eps * normal.diagonal().sum() + tiny(gx)
+        normal = normal + ridge * torch.eye(len(normal), dtype=gx.dtype, device=gx.device)
         weights: Tensor = torch.linalg.solve_ex(normal, pull)[0]
         mixed = torch.empty_like(gx)
-        for part in _parts(x):
-            steps = torch.stack([step[part] for step in self._steps]).to(x.dtype)
+        for first in range(0, len(gx), LARGE_STATE):
+            part = slice(first, first + LARGE_STATE)
+            steps = torch.stack([step[part] for step in self._steps]).to(gx.dtype)
             torch.sub(gx[part], weights @ steps, out=mixed[part])
         return mixed
-
-
-def _parts(x: Tensor) -> list[slice]:
-    """Divide the entries of x, so that all past iterates of a part are small."""
-    return [slice(first, first + LARGE) for first in range(0, x.numel(), LARGE)]
 
 
 def fixed_point(
@@ -130,12 +123,25 @@ def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
-    x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
+    gx = torch.cat([b.reshape(-1) for _, b in pairs])
     sizes = workers.max(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
-    scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
-    mixed = torch.split(mixing.mix(x, gx, scale), [b.numel() for _, b in pairs])
+    whole, residuals, scales = len(gx), [], []
+    for (a, b), size in zip(pairs, sizes, strict=True):
+        some = _sample(b.numel(), whole, gx.device)
+        residuals.append(b.reshape(-1)[some] - a.reshape(-1)[some])
+        scales.append(torch.ones_like(residuals[-1]) / size)
+    residual, scale = torch.cat(residuals), torch.cat(scales)
+    mixed = torch.split(mixing.mix(residual, gx, scale), [b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
     return map_tensors(lambda x: by_id.get(id(x), x), new)
+
+
+def _sample(count: int, whole: int, device: torch.device) -> slice | Tensor:
+    """Return which entries of a tensor are in the sample, the same at every call; all of them in small states."""
+    if whole <= LARGE_STATE:
+        return slice(None)
+    generator = torch.Generator().manual_seed(0)  # not every so many: rows may be in an order with a period
+    return torch.randint(count, (max(count * LARGE_STATE // whole, 1),), generator=generator).to(device)
 
 
 def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> float:

@@ -18,10 +18,10 @@ from torch import Tensor
 from cavity.gp.gaussian import Natural
 from cavity.gp.gradients import pull_back
 from cavity.gp.prior import Conditional, Prior
-from cavity.inference import Batch, Method, Objective, RowSites, Terms, Update
+from cavity.inference import Batch, Method, Objective, RowSites, Terms
 from cavity.inference.base import ALL_TERMS
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
-from cavity.runtime.memory import block_rows, keeps_blocks
+from cavity.runtime.memory import block_count, keeps_blocks
 from cavity.training.parameters import ParametricPrior, Q
 
 
@@ -54,8 +54,8 @@ Rows = Conditional | InBlocks  # what a step needs to know of the rows of its ba
 
 def blocks_of(prior: Prior, batch: Batch) -> list[slice]:
     """Divide the rows of a full batch into blocks of nearly equal size; other batches, and small ones, are one."""
-    n, size = len(batch.X), block_rows(prior.n_classes, prior.Z.shape[-2], batch.X.device.type)
-    count = max(n // size, 1) if batch.is_full else 1
+    n, device = len(batch.X), batch.X.device.type
+    count = block_count(prior.n_classes, prior.Z.shape[-2], n, device) if batch.is_full else 1
     return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
 
 
@@ -81,25 +81,26 @@ class Inference:
     ) -> tuple[Any, Natural | None]:
         """Refine the sites of a batch once; return the new state and its product of sites."""
         natural = self._natural(prior, f, state, batch) if natural is None else natural
-        states, q = [], None
         sums: tuple[Tensor, ...] = ()
-        for of_block, part, block in _blocks(f, state, batch):
+        new = state.blank() if isinstance(f, InBlocks) and self.method.keeps_rows else None
+        for rows, of_block, part, block in _blocks(f, state, batch):
             update = self.method.update(of_block, part, natural, block, damping)
-            states.append(update.state)
-            sums, q = _added(sums, update.sums), update.q
-        state = RowSites.joined(states) if isinstance(state, RowSites) else states[0]
+            sums = _added(sums, update.sums)
+            if new is not None:
+                new.fill(rows, update.state)
+        state = update.state if new is None else new
         if not sums:
             return state, None
-        return self.method.combine(prior, Update(state, self.workers.sum(*sums), q), natural, damping)
+        return self.method.combine(prior, update._replace(sums=self.workers.sum(*sums)), natural, damping)
 
     def objectives(
         self, prior: Prior, f: Rows, state: Any, batch: Batch, natural: Natural | None, terms: Terms = ALL_TERMS
     ) -> Iterator[tuple[Conditional, Objective]]:
-        """Yield p(f | u), and the part of log Z_q and its gradients, of each block: the sum over workers is the whole."""
+        """Yield p(f | u) of each block, and its part of log Z_q and the gradients; the sum over workers is all."""
         natural = self._natural(prior, f, state, batch) if natural is None else natural
         n_blocks = len(f.rows) if isinstance(f, InBlocks) else 1
         terms = terms._replace(share=1.0 / (n_blocks * self.workers.size))
-        for of_block, part, block in _blocks(f, state, batch):
+        for _, of_block, part, block in _blocks(f, state, batch):
             yield of_block, self.method.objective(prior, of_block, part, natural, block, terms)
 
     def gradient(
@@ -150,18 +151,18 @@ class Inference:
     def _site_sums(self, f: Rows, state: Any, batch: Batch) -> tuple[Tensor, ...]:
         """Return the product of the sites of the batch's rows."""
         sums: tuple[Tensor, ...] = ()
-        for of_block, part, block in _blocks(f, state, batch):
+        for _, of_block, part, block in _blocks(f, state, batch):
             sums = _added(sums, self.method.site_sums(of_block, part, block))
         return sums
 
 
-def _blocks(f: Rows, state: Any, batch: Batch) -> Iterator[tuple[Conditional, Any, Batch]]:
-    """Yield p(f | u), the state and the batch of each block."""
+def _blocks(f: Rows, state: Any, batch: Batch) -> Iterator[tuple[slice, Conditional, Any, Batch]]:
+    """Yield each block: which rows of the batch it has, p(f | u) at them, their state, and they as a batch."""
     if isinstance(f, Conditional):
-        yield f, state, batch
+        yield slice(None), f, state, batch
     else:
         for rows, of_block in f:
-            yield of_block, state.part(rows) if isinstance(state, RowSites) else state, batch.part(rows)
+            yield rows, of_block, state.part(rows) if isinstance(state, RowSites) else state, batch.part(rows)
 
 
 def _added(sums: tuple[Tensor, ...], more: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
