@@ -51,16 +51,17 @@ class Anderson:
         residual = residual * self._scale
         last, self._last = self._last, (gx, residual)
         if last is None:
-            return gx
+            return gx.clone()
         kind = gx.dtype if len(gx) <= LARGE_STATE else torch.float32
-        self._steps = [*self._steps[1 - self._depth :], torch.sub(gx, last[0]).to(kind)]
-        self._falls = [*self._falls[1 - self._depth :], residual - last[1]]
+        del self._steps[: 1 - self._depth], self._falls[: 1 - self._depth]
+        self._steps.append(torch.sub(gx, last[0], out=torch.empty_like(gx, dtype=kind)))
+        self._falls.append(residual - last[1])
         falls = torch.stack(self._falls)
         normal, pull = self._workers.sum(falls @ falls.mT, falls @ residual)
         ridge = torch.finfo(gx.dtype).eps * normal.diagonal().sum() + tiny(gx)
         normal = normal + ridge * torch.eye(len(normal), dtype=gx.dtype, device=gx.device)
         weights: Tensor = torch.linalg.solve_ex(normal, pull)[0]
-        mixed = torch.empty_like(gx)
+        mixed = last[0]  # its memory, for the last value is a step now
         for first in range(0, len(gx), LARGE_STATE):
             part = slice(first, first + LARGE_STATE)
             steps = torch.stack([step[part] for step in self._steps]).to(gx.dtype)
@@ -158,7 +159,7 @@ def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> fl
 
 def _largest_entry(x: Tensor) -> Tensor:
     """Return the largest absolute value; 0 for an empty tensor."""
-    return x.abs().max() if x.numel() else x.new_zeros(())
+    return torch.stack(x.aminmax()).abs().max() if x.numel() else x.new_zeros(())  # needs no memory for all of |x|
 
 
 def leaves(state: Any) -> list[Tensor]:
