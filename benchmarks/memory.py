@@ -1,7 +1,8 @@
 """The peak memory of training and of prediction from files, for few rows and for many.
 
 `parquet` has numbers. `csv` has five categories, one of them of 10,000 levels, and a tenth of its cells is missing; the
-command line reads it as on a machine whose memory it does not fit into.
+command line reads it as on a machine whose memory it does not fit into. `full` has arrays of numbers, and EP trains on
+all rows at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.problems import Options
 from benchmarks.records import Record
 from cavity.classifier import GPClassifier
 from cavity.data import Parquet
+from cavity.kernels import RBF
 
 ROWS = (100_000, 10_000_000)
 GROUP_ROWS, FILE_ROWS = 100_000, 1_000_000
@@ -34,6 +36,9 @@ MODEL: dict[str, Any] = {"method": "sep", "n_inducing": 100, "batch_size": 500, 
 CSV_ROWS = (100_000, 1_000_000)
 LEVELS, NUMBERS, CSV_CLASSES = (3, 10, 100, 1_000, 10_000), 5, 3
 GAPS = 0.1  # of the cells
+
+FULL_ROWS, FULL_FEATURES, FULL_CLASSES = (10_000, 100_000), 20, 10
+FULL_MODEL = MODEL | {"method": "ep", "batch_size": None, "max_epochs": 3, "calibrate": False, "kernel": RBF()}
 
 
 def measure(options: Options) -> Iterator[Record]:
@@ -123,7 +128,30 @@ def _from_command_line(what: str, folder: str, n_rows: int) -> Record:
             "B": MODEL["batch_size"], "D": NUMBERS + len(LEVELS), "seconds": seconds}  # fmt: skip
 
 
+def write_arrays(folder: Path, n_rows: int, seed: int = 0) -> None:
+    """Write two files of synthetic rows: overlapping clouds, one for each class."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    centers, y = rng.standard_normal((FULL_CLASSES, FULL_FEATURES)), rng.integers(0, FULL_CLASSES, n_rows)
+    np.save(folder / "X.npy", centers[y] + rng.standard_normal((n_rows, FULL_FEATURES)))
+    np.save(folder / "y.npy", y)
+
+
+def _on_all_rows(what: str, folder: str, n_rows: int) -> Record:
+    X, y = (np.load(f"{folder}/rows/{name}.npy") for name in "Xy")
+    model_file = Path(folder) / "model.pickle"
+    began = time.perf_counter()
+    if what == "train":
+        model_file.write_bytes(pickle.dumps(GPClassifier(**FULL_MODEL).fit(X, y)))
+    else:
+        pickle.loads(model_file.read_bytes()).predict_proba(X)
+    seconds = round(time.perf_counter() - began, 3)
+    return {"case": "memory", "what": f"{what} on all rows", "rows": n_rows, "C": FULL_CLASSES,
+            "M": FULL_MODEL["n_inducing"], "B": n_rows, "D": FULL_FEATURES, "seconds": seconds}  # fmt: skip
+
+
 CASES: dict[str, tuple[Callable[[Path, int], None], Callable[[str, str, int], Record], Callable[[], Sequence[int]]]] = {
     "parquet": (write_rows, _from_disk, lambda: ROWS),
     "csv": (write_mixed_csv, _from_command_line, lambda: CSV_ROWS),
+    "full": (write_arrays, _on_all_rows, lambda: FULL_ROWS),
 }

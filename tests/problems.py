@@ -116,7 +116,8 @@ def update(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, 
 
 def objective(method: Any, prior: Prior, f: Conditional, state: Any, batch: Batch, exact: bool = False) -> Objective:
     """log Z_q and its gradients."""
-    return Inference(method).objective(prior, f, state, batch, None, Terms(exact=exact))
+    ((_, found),) = Inference(method).objectives(prior, f, state, batch, None, Terms(exact=exact))
+    return found
 
 
 def refresh(method: Any, prior: Prior, state: Any, batches: Iterable[Batch]) -> Any:

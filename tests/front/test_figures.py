@@ -50,7 +50,8 @@ def test_the_model_of_memory():
     heap = round(m.LARGEST_HEAP_BLOCK / 1e6)
     for part in (
         rf"${m.COPIES:g} \cdot 8 (D + 2)$ each | arrays: $N / R$ rows; files: the {BUFFER_ROWS:,} rows",
-        f"$32 C N / R$ | EP and GFITC only; {1 + m.OF_MIXING:g} times as much",
+        f"$32 C N / R$ | EP and GFITC only; {1 + m.OF_MIXING:g} times as much while a fixed point is "
+        f"computed on all rows, {1 + m.OF_LARGE_MIXING:g} times with more than {m.LARGE_STATE:,} numbers",
         f"$8 (k C + {m.OF_PRIOR:g} S) M^2$ | $k$ = " + per_method(m.OF_Q, ("SEP",), ("EP", "GFITC"), ("VI",)),
         f"$8 ({m.OF_ROWS:g} C + {m.OF_PRIOR_ROWS:g} S) M B + 8 k C B$ | $k$ = "
         + per_method(m.OF_FACTORS, ("SEP", "VI"), ("EP", "GFITC")),
@@ -58,6 +59,9 @@ def test_the_model_of_memory():
         f"Blocks below {heap} MB count {m.HEAP:g} times",
         f"larger ones count {m.ELSEWHERE:g} times. Libraries take {m.FIXED / 1e6:g} MB",
         f"use blocks of {m.PASS_ELEMENTS / 1e6:g} million numbers",
+        f"or ${m.LEAST_BLOCK} M$ if that is more",
+        f"the blocks have {m.GPU_ELEMENTS / 1e6:.0f} million numbers",
+        f"{m.KEPT_BLOCKS} blocks' worth",
     ):
         assert part in text, part
     assert m.PASS_ELEMENTS == loop.PASS_ELEMENTS

@@ -84,6 +84,7 @@ from cavity.training.loop import PASS_COST, Trainer
 from cavity.training.online import OnlineTrainer, tie_sites
 from cavity.training.parameters import HyperPrior, ParametricPrior
 from cavity.training.plan import FINAL_SWEEPS, Trained, TrainingError
+from cavity.training.step import blocks_of
 
 Array = NDArray[np.float64]
 
@@ -296,8 +297,9 @@ def _check_memory(
     batch_rows = n_rows if plan.training.batch_size is None else -(-plan.training.batch_size // workers.size)
     n_features = data.n_features if data.schema is None else most_features(data.schema, len(data.classes))
     sizes = len(data.classes), plan.n_inducing, n_features, batch_rows, n_rows
-    size = FitSize(plan.method, *sizes, s.share_kernel, s.share_inducing, plan.dtype, resident_rows, workers.size)
-    free = available_bytes(choose_device(s.device))
+    device, shares = choose_device(s.device), (s.share_kernel, s.share_inducing)
+    size = FitSize(plan.method, *sizes, *shares, plan.dtype, resident_rows, workers.size, device.type)
+    free = available_bytes(device)
     free = free and free // workers.local_size + held_bytes
     check_memory(size, *((free,) if s.memory_limit is None else (s.memory_limit, "memory_limit allows only")))
 
@@ -457,7 +459,10 @@ class Fit:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
         workers, C, trained = self.options.workers, len(self.data.classes), model.trained
         data = array_data(rows, model.encoding, C, self._device, model.model.dtype, workers)
-        found = leave_one_out(model.model.prior(trained.theta), trained.state, trained.posterior.whitened, data.full)
+        prior, q, every = model.model.prior(trained.theta), trained.posterior.whitened, data.full
+        blocks = blocks_of(prior, every)
+        parts = [leave_one_out(prior, trained.state.part(rows), q, every.part(rows)) for rows in blocks]
+        found = (torch.cat(of_blocks, -1) for of_blocks in zip(*parts, strict=True))
         at = data.row_ids.to(self._device)
         whole = [x.new_zeros(C, len(rows.y)).index_copy_(1, at, x) for x in found]
         mean, var = (x.cpu() for x in workers.sum(*whole))

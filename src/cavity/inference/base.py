@@ -29,6 +29,11 @@ class Batch(NamedTuple):
     scale: float
     is_full: bool
 
+    def part(self, rows: slice) -> Batch:
+        """Return some of the rows of a full batch, as a full batch of their own."""
+        part = self._replace(X=self.X[rows], own=self.own[:, rows], weight=self.weight[rows])
+        return part._replace(positions=self.positions[rows])
+
 
 class RowSites(NamedTuple):
     """The state of a method with a site for every row, (2, C, N), and their sums in u-space.
@@ -48,6 +53,19 @@ class RowSites(NamedTuple):
         C, M = prior.n_classes, prior.Z.shape[-2]
         store = Site(prior.Z.new_zeros(2, C, n_rows), prior.Z.new_zeros(2, C, n_rows))
         return cls(store, prior.Z.new_zeros(C, M, M), prior.Z.new_zeros(C, M))
+
+    def part(self, rows: slice) -> RowSites:
+        """Return the sites of some of the rows."""
+        return self._replace(store=Site(*(x[..., rows] for x in self.settled().store)), held=None)
+
+    def blank(self) -> RowSites:
+        """Return a state whose sites are still to be filled in, part by part."""
+        return self._replace(store=Site(*(torch.empty_like(x) for x in self.store)), held=None)
+
+    def fill(self, rows: slice, part: RowSites) -> None:
+        """Fill in the sites of some of the rows."""
+        for x, new in zip(self.store, part.store, strict=True):
+            x[..., rows] = new
 
     def sites(self, batch: Batch) -> Site:
         """Return the sites of the batch."""

@@ -27,7 +27,7 @@ from cavity.inference.base import ALL_TERMS, Batch, Method, Objective, RowSites,
 
 
 class GFITC(Method):
-    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep; memory O(CMN) for W of all rows."""
+    """Parallel EP on Θ(f_i^y − f_i^j) under the FITC prior; O(NM²C) a sweep; memory O(NC + CM²)."""
 
     keeps_rows = True
 

@@ -20,11 +20,15 @@ OF_Q = {"sep": 12.5, "ep": 10.0, "gfitc": 10.0, "vi": 8.0}  # blocks C × M × M
 OF_PRIOR = 5.5  # blocks M × M of the prior, for each class or once: K, L and its inverse
 OF_ROWS, OF_PRIOR_ROWS = 2.3, 3.3  # blocks C × M × B of a step, and M × B of the prior
 OF_FACTORS = {"sep": 20.0, "ep": 60.0, "gfitc": 60.0, "vi": 20.0}  # blocks C × B
-OF_MIXING = 34.0  # states kept by the search for a fixed point on all rows
+OF_MIXING, OF_LARGE_MIXING = 34.0, 12.0  # states kept by the search for a fixed point on all rows
+LARGE_STATE = 2**18  # numbers of a state, above which its past is kept in single precision
 OF_THETA = {"sep": 7.0, "ep": 7.0, "vi": 7.0, "gfitc": 50.0}  # vectors like θ: moments of Adam, or L-BFGS's past steps
 COPIES = 3.5  # of rows in memory: as given, chosen, scaled
 LARGEST_HEAP_BLOCK, HEAP, ELSEWHERE = 2**25, 1.4, 1.05  # what smaller blocks take with the gaps between them
-PASS_ELEMENTS = 1_000_000  # of a block of a pass over all rows
+PASS_ELEMENTS = 1_000_000  # of a block of a pass over all rows, or of a step on them; see docs/planning.md
+GPU_ELEMENTS = 2**24  # of a block on a GPU, which small blocks leave idle
+LEAST_BLOCK = 4  # rows of it for each inducing point: q is factorized again for every block
+KEPT_BLOCKS = 8  # up to as many are kept between passes over all rows
 SOURCE_ROWS = 65_536  # of a source that are in memory at once
 ROUND = (8, 6, 5, 4, 3, 2.5, 2, 1.5, 1)
 BATCH = 500
@@ -61,6 +65,7 @@ class FitSize(NamedTuple):
         dtype: of the rows.
         resident_rows: rows held in memory: those of arrays, or of the buffer of a source.
         workers: number of processes that train together.
+        device: type of the device that trains: "cpu" or another one.
     """
 
     method: str
@@ -74,6 +79,34 @@ class FitSize(NamedTuple):
     dtype: str = "float64"
     resident_rows: int = 0
     workers: int = 1
+    device: str = "cpu"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a step takes all rows."""
+        return self.batch_rows >= self.n_rows
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block of k(Z, X): of a batch, or of a part of all rows."""
+        if self.is_full:
+            return -(-self.n_rows // block_count(self.n_classes, self.n_inducing, self.n_rows, self.device))
+        return min(self.n_rows, max(self.batch_rows, PASS_ELEMENTS // (self.n_classes * self.n_inducing)))
+
+
+def block_count(n_classes: int, n_inducing: int, n_rows: int, device: str) -> int:
+    """Return into how many blocks of k(Z, X) a step on all rows divides them."""
+    size = max(_elements(device) // (n_classes * n_inducing), LEAST_BLOCK * n_inducing)
+    return max(n_rows // size, 1)
+
+
+def keeps_blocks(n_classes: int, n_inducing: int, n_rows: int, device: str) -> bool:
+    """Return whether the blocks of all rows are kept between passes over the rows, not computed again for each."""
+    return n_classes * n_inducing * n_rows <= KEPT_BLOCKS * _elements(device)
+
+
+def _elements(device: str) -> int:
+    return PASS_ELEMENTS if device == "cpu" else GPU_ELEMENTS
 
 
 class Bytes(NamedTuple):
@@ -101,18 +134,19 @@ def bytes_needed(size: FitSize) -> Bytes:
     """
     method, n_rows, workers = size.method, size.n_rows, size.workers
     share_kernel, share_inducing = size.share_kernel, size.share_inducing
-    C, M, D, is_full = size.n_classes, size.n_inducing, size.n_features, size.batch_rows >= n_rows
-    B = min(n_rows, max(size.batch_rows, PASS_ELEMENTS // (C * M)))
+    C, M, D, B = size.n_classes, size.n_inducing, size.n_features, size.block_rows
+    kept = n_rows if size.is_full and keeps_blocks(C, M, n_rows, size.device) else B  # rows of the prior's blocks
     own = 1 if share_kernel and share_inducing else C  # priors
     of_site = 4 * FLOAT * C * n_rows if method in ("ep", "gfitc") else 0
-    mixed = is_full * OF_MIXING
+    numbers = 4 * C * n_rows if of_site else C * M * (M + 1)  # of the state that is mixed
+    mixed = size.is_full * (OF_MIXING if numbers <= LARGE_STATE else OF_LARGE_MIXING)
     states = OF_Q[method] + (mixed if method == "vi" else 0) + (1 if workers > 1 else 0)  # the message
     theta = _theta_size(C, M, D, share_kernel, share_inducing)
     return Bytes(
         rows=int(COPIES * size.resident_rows * (D + 2) * (4 if size.dtype == "float32" else FLOAT)),
         sites=of_site + _held(mixed, of_site),
         q=_held(states, FLOAT * C * M * M) + _held(OF_PRIOR, FLOAT * own * M * M),
-        blocks=_held(OF_ROWS, FLOAT * C * M * B) + _held(OF_PRIOR_ROWS, FLOAT * own * M * B)
+        blocks=_held(OF_ROWS, FLOAT * C * M * B) + _held(OF_PRIOR_ROWS, FLOAT * own * M * kept)
         + _held(OF_FACTORS[method], FLOAT * C * B),
         theta=int(OF_THETA[method] * FLOAT * theta),
     )  # fmt: skip
@@ -156,7 +190,7 @@ def check_memory(size: FitSize, available: float | None, limit: str | None = Non
         (needed.rows, f"{size.resident_rows:,} rows × {size.n_features} features"),
         (needed.sites, f"the sites of {size.n_rows:,} rows × {size.n_classes} classes"),
         (needed.q, f"q(u) and its factors, {blocks}²"),
-        (needed.blocks, f"the blocks of a batch, {blocks} × {size.batch_rows:,} rows"),
+        (needed.blocks, f"the blocks of a batch, {blocks} × {size.block_rows:,} rows"),
         (needed.theta, "hyper-parameters and their optimizer"),
     ]
     large = sorted((part for part in parts if part[0] >= 0.1 * needed.total), reverse=True)

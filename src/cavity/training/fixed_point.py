@@ -17,6 +17,7 @@ from cavity.inference import RowSites
 from cavity.numerics.limits import tiny
 from cavity.numerics.linalg import FactorizationError
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
+from cavity.runtime.memory import LARGE_STATE
 
 DEPTH = 8
 WORSE = 2.0  # ratio of the changes of two sweeps above which an extrapolation is undone
@@ -24,7 +25,11 @@ PATIENCE, REST = 60, 20  # sweeps without progress; number of plain sweeps after
 
 
 class Anderson:
-    """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual."""
+    """Anderson acceleration (type II) of x ← g(x): the combination of the last iterates with the least residual.
+
+    The past of a large x would take most of the memory of a fit. So it is kept as steps in single precision, whose
+    rounding vanishes together with them, and the weights are found from a sample of the residuals.
+    """
 
     def __init__(self, depth: int = DEPTH, workers: Workers = SINGLE_PROCESS) -> None:
         self._depth, self._workers = depth, workers
@@ -32,23 +37,36 @@ class Anderson:
 
     def reset(self) -> None:
         """Forget all iterates."""
-        self._values: list[Tensor] = []
-        self._residuals: list[Tensor] = []
+        self._last: tuple[Tensor, Tensor] | None = None  # g(x) and its residual
+        self._steps: list[Tensor] = []  # between the last values of g(x)
+        self._falls: list[Tensor] = []  # between their residuals
 
-    def mix(self, x: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
-        """Return the next iterate after x, given g(x); the first `scale` after a reset makes the entries comparable."""
-        if not self._values:
+    def mix(self, residual: Tensor, gx: Tensor, scale: Tensor) -> Tensor:
+        """Return the next iterate, given g(x) and g(x) − x, or a sample of its entries.
+
+        The first `scale` after a reset makes these entries comparable.
+        """
+        if self._last is None:
             self._scale = scale
-        self._values = [*self._values[-self._depth :], gx]
-        self._residuals = [*self._residuals[-self._depth :], (gx - x) * self._scale]
-        if len(self._values) == 1:
-            return gx
-        steps, falls = (torch.stack(past).diff(dim=0) for past in (self._values, self._residuals))
-        normal, pull = self._workers.sum(falls @ falls.mT, falls @ self._residuals[-1])
-        ridge = torch.finfo(x.dtype).eps * normal.diagonal().sum() + tiny(x)
-        normal = normal + ridge * torch.eye(len(normal), dtype=x.dtype, device=x.device)
+        residual = residual * self._scale
+        last, self._last = self._last, (gx, residual)
+        if last is None:
+            return gx.clone()
+        kind = gx.dtype if len(gx) <= LARGE_STATE else torch.float32
+        del self._steps[: 1 - self._depth], self._falls[: 1 - self._depth]
+        self._steps.append(torch.sub(gx, last[0], out=torch.empty_like(gx, dtype=kind)))
+        self._falls.append(residual - last[1])
+        falls = torch.stack(self._falls)
+        normal, pull = self._workers.sum(falls @ falls.mT, falls @ residual)
+        ridge = torch.finfo(gx.dtype).eps * normal.diagonal().sum() + tiny(gx)
+        normal = normal + ridge * torch.eye(len(normal), dtype=gx.dtype, device=gx.device)
         weights: Tensor = torch.linalg.solve_ex(normal, pull)[0]
-        return gx - weights @ steps
+        mixed = last[0]  # its memory, for the last value is a step now
+        for first in range(0, len(gx), LARGE_STATE):
+            part = slice(first, first + LARGE_STATE)
+            steps = torch.stack([step[part] for step in self._steps]).to(gx.dtype)
+            torch.sub(gx[part], weights @ steps, out=mixed[part])
+        return mixed
 
 
 def fixed_point(
@@ -106,12 +124,25 @@ def _mixed(mixing: Anderson, old: Any, new: Any, workers: Workers) -> Any:
     pairs = [(a, b) for a, b in zip(leaves(old), leaves(new), strict=True) if a is not b]
     if not pairs:
         return new
-    x, gx = (torch.cat([part.reshape(-1) for part in side]) for side in zip(*pairs, strict=True))
+    gx = torch.cat([b.reshape(-1) for _, b in pairs])
     sizes = workers.max(torch.stack([_largest_entry(b) for _, b in pairs])).clamp_min(1.0)
-    scale = torch.cat([torch.ones_like(b).reshape(-1) / size for (_, b), size in zip(pairs, sizes, strict=True)])
-    mixed = torch.split(mixing.mix(x, gx, scale), [b.numel() for _, b in pairs])
+    whole, residuals, scales = len(gx), [], []
+    for (a, b), size in zip(pairs, sizes, strict=True):
+        some = _sample(b.numel(), whole, gx.device)
+        residuals.append(b.reshape(-1)[some] - a.reshape(-1)[some])
+        scales.append(torch.ones_like(residuals[-1]) / size)
+    residual, scale = torch.cat(residuals), torch.cat(scales)
+    mixed = torch.split(mixing.mix(residual, gx, scale), [b.numel() for _, b in pairs])
     by_id = {id(b): part.view(b.shape) for (_, b), part in zip(pairs, mixed, strict=True)}
     return map_tensors(lambda x: by_id.get(id(x), x), new)
+
+
+def _sample(count: int, whole: int, device: torch.device) -> slice | Tensor:
+    """Return which entries of a tensor are in the sample, the same at every call; all of them in small states."""
+    if whole <= LARGE_STATE:
+        return slice(None)
+    generator = torch.Generator().manual_seed(0)  # not every so many: rows may be in an order with a period
+    return torch.randint(count, (max(count * LARGE_STATE // whole, 1),), generator=generator).to(device)
 
 
 def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> float:
@@ -128,7 +159,7 @@ def relative_change(old: Any, new: Any, workers: Workers = SINGLE_PROCESS) -> fl
 
 def _largest_entry(x: Tensor) -> Tensor:
     """Return the largest absolute value; 0 for an empty tensor."""
-    return x.abs().max() if x.numel() else x.new_zeros(())
+    return torch.stack(x.aminmax()).abs().max() if x.numel() else x.new_zeros(())  # needs no memory for all of |x|
 
 
 def leaves(state: Any) -> list[Tensor]:

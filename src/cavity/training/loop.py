@@ -28,7 +28,7 @@ from cavity.training.history import Clock, Event, History, Record, Stop, Watch, 
 from cavity.training.optimizers import Adam, Optimizer
 from cavity.training.parameters import HyperPrior, ParametricPrior, Q
 from cavity.training.plan import FINAL_SWEEPS, Plan, Trained, TrainingError
-from cavity.training.step import Inference
+from cavity.training.step import Inference, rows_of
 
 MAX_FAILURES = 25  # in a row, before training is given up
 EXTRA_EPOCHS = 5  # if no step of the planned epochs has worked
@@ -204,13 +204,12 @@ class Trainer:
     ) -> tuple[Any, Tensor, Tensor]:
         """Do the same without checking for finite values; do not update a state that has converged."""
         prior = self.model.prior(theta) if prior is None else prior
-        f = prior.conditional(batch.X, is_batch=not batch.is_full)
-        state, natural = self._state(theta, state), None
+        f, state, natural = rows_of(prior, batch, is_step=True), self._state(theta, state), None
         if self.plan.updates != "outer":
             state, natural = self.inference.update(prior, f, state, batch, damping, None)
         terms = Terms(exact=self.plan.updates == "inner-exact")
-        found = self.inference.objective(prior, f, state, batch, natural, terms)
-        log_z, gradient = self.inference.gradient(self.model, prior, f, found)
+        found = self.inference.objectives(prior, f, state, batch, natural, terms)
+        log_z, gradient = self.inference.gradient(self.model, prior, found)
         gradient = self.hyper_prior.add_gradient(theta, gradient)
         return state, log_z + self.hyper_prior.log_density(theta), gradient
 
@@ -304,7 +303,7 @@ class Trainer:
         min_sweeps: int = 1,
     ) -> Any:
         """Sweep at fixed hyper-parameters until q changes by less than the tolerance, or time is up."""
-        f = prior.conditional(self.all_rows().X) if self.plan.batch_size is None else None
+        f = rows_of(prior, self.all_rows()) if self.plan.batch_size is None else None
         mixes = self.method.mixes and self.plan.batch_size is None
         workers = self.workers if self.method.keeps_rows else SINGLE_PROCESS  # other states are the same everywhere
         damping, natural = self._damping(0) * self.scale, None
@@ -318,7 +317,7 @@ class Trainer:
             if mixes:
                 natural = None  # a mixed state has another product of sites than the sweep before it gave
             for batch in self.data.in_order(self.plan.batch_size):
-                of_batch = prior.conditional(batch.X) if f is None else f
+                of_batch = rows_of(prior, batch) if f is None else f
                 state, natural = self.inference.update(prior, of_batch, state, batch, damping, natural)
             self._count_pass(1.0)
             return state

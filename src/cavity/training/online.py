@@ -91,11 +91,11 @@ class OnlineTrainer:
 
     def _update_hyper_parameters(self, prior: Prior, f: Conditional, batch: Batch) -> None:
         inference = Inference(self._method)
-        found = inference.objective(prior, f, self.state, batch, None)
-        self.log_z = float(found.log_z)
+        found = list(inference.objectives(prior, f, self.state, batch, None))
+        self.log_z = float(sum(of_block.log_z for _, of_block in found))
         if not len(self.theta):
             return
-        _, gradient = inference.gradient(self.model, prior, f, found)
+        _, gradient = inference.gradient(self.model, prior, found)
         gradient = self.hyper_prior.add_gradient(self.theta, gradient)
         if not torch.isfinite(gradient).all():  # it would spoil all further steps of Adam
             raise FactorizationError("the gradient is not finite")

@@ -49,6 +49,13 @@ def test_memory_is_measured_for_a_mixed_csv_file_on_the_command_line(small, monk
     assert [(r["what"], r["rows"], r["D"]) for r in records] == [("train csv", 2500, 8), ("predict csv", 2500, 8)]
 
 
+def test_memory_is_measured_for_training_on_all_rows(small, monkeypatch):
+    monkeypatch.setattr(memory, "FULL_MODEL", memory.FULL_MODEL | {"n_inducing": 5, "max_epochs": 1})
+    records = list(memory.measure(Options(what=("full",), rows=300)))
+    found = [(r["what"], r["rows"], r["C"], r["D"]) for r in records]
+    assert found == [("train on all rows", 300, 10, 20), ("predict on all rows", 300, 10, 20)]
+
+
 def test_a_step_is_timed_from_files_and_from_memory_in_turns(small, monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(source, "flights", lambda: (rng.standard_normal((2100, 3)), rng.integers(0, 3, 2100)))
