@@ -15,7 +15,7 @@ from torch import Tensor
 from cavity.gp.prior import Prior
 from cavity.gp.residual import Residual
 from cavity.numerics.limits import floor_positive
-from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, times_vector, vector_times
+from cavity.numerics.linalg import add_to_diagonal_, cholesky, inverse_lower, lower_times, times_vector, vector_times
 
 
 class Natural(NamedTuple):
@@ -60,7 +60,7 @@ class Whitened:
 
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor]:
         """Return mean a and variance h of υᵀu for every row."""
-        return vector_times(self.m, W), torch.matmul(self.R_inverse, W).square_().sum(-2)
+        return vector_times(self.m, W), lower_times(self.R_inverse, W).square_().sum(-2)
 
     def project_with_covariance(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """Return a, h and P⁻¹W, by one product with the rows."""
