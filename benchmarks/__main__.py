@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks NAME` measures, `history` and `plot` show what has been measured."""
+"""The command line: `python -m benchmarks NAME` measures, the others show what was measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import torch
 
 from benchmarks import against as other_checkout
-from benchmarks import history, plot, quality
+from benchmarks import history, page, plot, quality
 from benchmarks.problems import Options, Size
 from benchmarks.records import append, machine, read
 from cavity.report.text import table
@@ -18,7 +18,8 @@ BENCHMARKS = (
     *("step", "fit", "predict", "scaling", "quality", "memory", "source", "classes", "ranks"),
     *("busy", "short_limits"),
 )
-STANDARD = ("step", "fit", "predict", "scaling")  # without names: the others take long, or need data
+STANDARD = ("step", "fit", "predict", "scaling", "quality")  # without names: the others take long, or need data
+SHOWS = ("history", "page", "plot")
 FOLDER = Path(__file__).parent
 DEFAULT = Options()
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -27,7 +28,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 
 
 @click.command()
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice([*BENCHMARKS, "history", "plot"]))
+@click.argument("names", metavar="[NAME]...", nargs=-1, type=click.Choice([*BENCHMARKS, *SHOWS]))
 @click.option("--out", type=FILE, default=FOLDER / "history.jsonl", help="History file to append to.")
 @click.option("--device", default=DEFAULT.device, show_default=True, help="cpu or cuda.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of torch and of the rivals. Default: all.")
@@ -52,7 +53,7 @@ POSITIVE = click.FloatRange(0, min_open=True)
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), help="Rows of memory, instead of its own two sizes.")
 @click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")
-@click.option("--picture", type=FILE, default=FOLDER / "speed.png", help="PNG, SVG or PDF file for plot.")
+@click.option("--picture", type=FILE, help="PNG, SVG or PDF file for plot. Default: speed.png beside the history.")
 def main(
     names: tuple[str, ...],
     out: Path,
@@ -70,12 +71,13 @@ def main(
     what: tuple[str, ...],
     rows: int | None,
     against: Path | None,
-    picture: Path,
+    picture: Path | None,
 ) -> None:
     """Run benchmarks and append the results to the history.
 
-    NAME is step, fit, predict or scaling (without a name, these four), quality, memory, source, classes, ranks, busy or
-    short_limits. The name history prints the latest and the best results, and plot draws them.
+    NAME is step, fit, predict, scaling or quality, memory, source, classes, ranks, busy or short_limits. The name
+    history prints the latest and the best results, plot draws them, and page writes them into the README.md beside the
+    history. Without a name: the first five, plot and page.
 
     Examples: python -m benchmarks step --threads 2, or python -m benchmarks step --against ../main/src
     """
@@ -91,13 +93,19 @@ def main(
             found = other_checkout.compare(against, options, torch.get_num_threads())
             click.echo(table(other_checkout.HEADER, [comparison.row() for comparison in found]))
             return
-        for name in names or STANDARD:
+        for name in names or (*STANDARD, "plot", "page"):
             if name == "history":
                 records = read(out)
                 click.echo(table(history.HEADER, history.summary(records)) if records else "The history is empty.")
             elif name == "plot":
-                plot.draw(read(out), picture)
-                click.echo(f"Figure: {picture}")
+                drawn = picture or out.with_name("speed.png")
+                over_commits = drawn.with_stem("trends")
+                plot.draw(read(out), drawn)
+                click.echo(f"Figure: {drawn}")
+                if plot.draw_trends(read(out), over_commits):
+                    click.echo(f"Figure: {over_commits}")
+            elif name == "page":
+                page.write(read(out), out.with_name("README.md"))
             else:
                 _measure(name, options, out)
     except (ImportError, RuntimeError, ValueError) as error:

@@ -72,10 +72,11 @@ def line(record: Record) -> str:
     head = f"{record['case']:8} {record['what']:12} {record.get('dtype', ''):8}"
     if "skipped" in record:
         return f"{head} skipped: {record['skipped']}"
-    return f"{head} {subject(record):30} {main_value(record).text:>18}{_more(record)}"
+    return f"{head} {subject(record):30} {main_value(record).text:>18}{more(record)}"
 
 
-def _more(record: Record) -> str:
+def more(record: Record) -> str:
+    """Return what a record says besides its main value."""
     match record["case"]:
         case "step":
             share = 100 * record["share_of_roofline"]
@@ -107,6 +108,32 @@ def summary(records: Iterable[Record]) -> list[list[str]]:
     for record in _last_points(records):
         groups.setdefault(_key(record), []).append(record)
     return [[*key, *_latest_and_best(groups[key])] for key in sorted(groups)]
+
+
+def relative_speed(record: Record, records: Iterable[Record], rival: str = "gpytorch") -> float | None:
+    """Return how many times as fast this is as a rival in the same run; None if it did not run, or for the rival."""
+    if record["case"] not in ("step", "predict") or record["what"] == rival:
+        return None
+    setting = _setting(record)
+    same = [r for r in records if r["what"] == rival and r["when"] == record["when"] and _setting(r) == setting]
+    own, other = main_value(record), main_value(same[0]) if same else None
+    return None if other is None else (other.value / own.value) ** own.sign
+
+
+def _setting(record: Record) -> tuple[str, ...]:
+    case, _, *rest = _key(record)
+    return case, *rest
+
+
+def latest_runs(records: Sequence[Record]) -> list[Record]:
+    """Return the records of the latest run of each thing measured, in the order in which they were first measured."""
+    latest: dict[tuple[str, ...], list[Record]] = {}
+    for record in sorted(records, key=lambda r: r["when"]):
+        own = latest.setdefault(_key(record), [])
+        if own and own[0]["when"] != record["when"]:
+            own.clear()
+        own.append(record)
+    return [record for own in latest.values() for record in own]
 
 
 def _last_points(records: Iterable[Record]) -> list[Record]:

@@ -1,4 +1,4 @@
-"""A figure of the history: step times over commits, and NLL against training time."""
+"""Figures of the history: speed relative to GPyTorch over commits, step times, and NLL against training time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from benchmarks import figures
 from benchmarks.figures import Style, legend, log_ticks, new_figure, plain
+from benchmarks.history import latest_runs, relative_speed, subject
+from benchmarks.problems import Size
 from benchmarks.records import Record
 from cavity.report.palette import ORANGE, PINK
 
@@ -21,9 +23,13 @@ STYLES = {
     "gpflow": Style("GPflow", ORANGE, "v", "-"),
 }
 FLOOR = "lower bound: the step's products at the machine's rate"
-SETTING = ("threads", "device", "C", "M", "B", "D")
+SETTING = ("threads", "device", *Size._fields)
 CURVE = ("threads", "dtype", "M", "B")
 COMMITS_NAMED = 12
+STEP, PREDICTIONS = "speed of a SEP step, GPyTorch = 1", "rows/s of predictions, GPyTorch = 1"
+FIT = "seconds of a fit of Vehicle"
+SIZE = Size()._asdict()  # of the steps over commits
+HEADROOM = 1.35  # of an axis, for the legend
 
 
 def draw(records: Sequence[Record], path: Path) -> None:
@@ -74,13 +80,63 @@ def _draw_steps(records: Sequence[Record], axes: Any) -> None:
     floor = _least_by_commit(records, "floor_ms")
     axes.plot([commits.index(c) for c in floor], list(floor.values()), color="0.45", linestyle="--", marker="_",
               label=FLOOR)  # fmt: skip
+    _along_commits(axes, commits)
+    axes.set(ylabel="least time of a step / ms")
+    axes.set_title("one step, {dtype}, C={C} M={M} B={B} D={D}\n{processor}, threads: {threads}".format(**records[-1]),
+                   fontsize="medium", loc="left")  # fmt: skip
+
+
+def _along_commits(axes: Any, commits: Sequence[str]) -> None:
     named = range(len(commits) - 1, -1, -(len(commits) // COMMITS_NAMED + 1))  # the last one always
     axes.set_xticks(named, [commits[i] for i in named], rotation=40, ha="right", family="monospace")
     axes.set_xlim(-0.5, len(commits) - 0.5)
     axes.set_ylim(bottom=0.0)
-    axes.set(xlabel="commit", ylabel="least time of a step / ms")
-    axes.set_title("one step, {dtype}, C={C} M={M} B={B} D={D}\n{processor}, threads: {threads}".format(**records[-1]),
-                   fontsize="medium", loc="left")  # fmt: skip
+    axes.set(xlabel="commit")
+
+
+def draw_trends(records: Sequence[Record], path: Path) -> bool:
+    """Draw each metric over commits, in order of time, on the machine that was measured most often.
+
+    Returns whether there was anything to draw.
+    """
+    found = [(record, *trend) for record in records if (trend := _trend(record, records)) is not None]
+    if not found:
+        return False
+    place = Counter((r["processor"], r["threads"]) for r, *_ in found).most_common(1)[0][0]
+    found = sorted((one for one in found if (one[0]["processor"], one[0]["threads"]) == place),
+                   key=lambda one: one[0]["when"])  # fmt: skip
+    metrics = [metric for metric in (STEP, PREDICTIONS, FIT) if any(of == metric for _, of, *_ in found)]
+    figure = new_figure(4.2 * len(metrics) + 0.2, 4.0)
+    figure.suptitle("{}, threads: {}".format(*place), x=0.01, ha="left", fontsize="medium")
+    others = figures.STYLES.values()
+    for number, metric in enumerate(metrics, start=1):
+        own = [(record, name, value) for record, of, name, value in found if of == metric]
+        axes = plain(figure.add_subplot(1, len(metrics), number))
+        commits = list(dict.fromkeys(str(record["commit"]) for record, *_ in own))
+        for name, style in zip(dict.fromkeys(name for _, name, _ in own), others, strict=False):
+            style = figures.STYLES.get(name, style)
+            line = {str(record["commit"]): value for record, of, value in own if of == name}  # the last run of each
+            axes.plot([commits.index(commit) for commit in line], list(line.values()), color=style.color,
+                      marker=style.marker, markersize=5, linewidth=1.6, label=name)  # fmt: skip
+        axes.set_title(metric, fontsize="medium", loc="left")
+        _along_commits(axes, commits)
+        axes.set_ylim(top=HEADROOM * max(value for *_, value in own))
+        axes.legend(frameon=False, loc="upper left", ncols=2, fontsize="small")
+    figure.savefig(path, dpi=150)
+    return True
+
+
+def _trend(record: Record, records: Sequence[Record]) -> tuple[str, str, float] | None:
+    """Return the metric to which a record belongs, the name of its line, and its value."""
+    speed = relative_speed(record, records)
+    match record:
+        case {"case": "step", "what": "cavity sep"} if speed and all(record[n] == x for n, x in SIZE.items()):
+            return STEP, record["dtype"], speed
+        case {"case": "predict", "what": "cavity"} if speed:
+            return PREDICTIONS, subject(record), speed
+        case {"case": "fit", "data": "vehicle"}:
+            return FIT, record["what"], record["seconds"]
+    return None
 
 
 def _least_by_commit(records: Sequence[Record], name: str) -> dict[str, float]:
@@ -97,12 +153,7 @@ def _quality_panels(records: Sequence[Record]) -> list[Callable[[Any], None]]:
     points = [record for record in records if record["case"] == "quality"]
     where = dict.fromkeys((record["processor"], record["data"]) for record in points)
     groups = [[r for r in points if (r["processor"], r["data"]) == place] for place in where]
-    return [partial(_draw_quality, _latest_runs(_of_one_setting(group, CURVE))) for group in groups]
-
-
-def _latest_runs(records: Sequence[Record]) -> list[Record]:
-    latest = {record["what"]: record["when"] for record in sorted(records, key=lambda r: r["when"])}
-    return [record for record in records if record["when"] == latest[record["what"]]]
+    return [partial(_draw_quality, latest_runs(_of_one_setting(group, CURVE))) for group in groups]
 
 
 def _draw_quality(records: Sequence[Record], axes: Any) -> None:

@@ -104,7 +104,11 @@ class Point(NamedTuple):
 
 def measure(options: Options) -> Iterator[Record]:
     """Measure the curve of every competitor from the same start, point by point."""
-    data, dtype = task(options.data), options.dtype or "float64"
+    try:
+        data, dtype = task(options.data), options.dtype or "float64"
+    except FileNotFoundError as error:
+        yield {"case": "quality", "what": options.data, "skipped": str(error)}
+        return
     M, B = options.size.M, min(options.size.B, len(data.X))
     start = find_start(data.X, int(data.y.max()) + 1, M, options.lengthscale)
     options = options._replace(dtype=dtype, size=options.size._replace(B=B))

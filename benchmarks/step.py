@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,9 @@ from cavity.training.parameters import HyperPrior
 from cavity.training.plan import Plan
 
 REPEATS = 15
+TURNS, STEPS_OF_TURN = 5, 3  # of a comparison with a rival
 STEPS = 32  # of an epoch
+RATIO = "cpu_time_of_gpytorch"  # in the records of SEP on a CPU
 
 
 class Work(NamedTuple):
@@ -50,12 +54,48 @@ def measure(options: Options) -> Iterator[Record]:
             with without_autograd(torch.device(device)), keep_freed_memory():  # as in `fit`
                 work = cavity_step(name, problem, size, dtype, device)
                 calls = {"operations": operations(work.call)} if device == "cpu" else {}
-                yield _record("cavity " + name, size, dtype, device, limit, work) | calls
+                found = _record("cavity " + name, size, dtype, device, limit, work) | calls
+            if name == "sep" and device == "cpu" and "gpytorch" in rivals.available(dtype):
+                found[RATIO] = cpu_time_ratio("gpytorch", size, dtype)
+            yield found
         for name, make in rivals.available(dtype, device).items():
             start = Start(problem.Z, rivals.LENGTHSCALE)
             rival = make(problem.X, problem.y, start, dtype, device, options.rate)
             batch = rival.batch(np.arange(size.B))
             yield _record(name, size, dtype, device, limit, Work(partial(rival.step, batch), 1))
+
+
+def cpu_time_ratio(rival: str, size: Size, dtype: str) -> float:
+    """Return the CPU time of a SEP step over that of a rival, on one thread: the median of turns that alternate.
+
+    Unlike the time of day it hardly depends on other programs, and so can be compared with earlier records.
+    """
+    problem, threads = sparse_images(size, STEPS), torch.get_num_threads()
+    other = rivals.available(dtype)[rival](
+        problem.X, problem.y, Start(problem.Z, rivals.LENGTHSCALE), dtype, "cpu", Options().rate
+    )
+    other_step = partial(other.step, other.batch(np.arange(size.B)))
+    torch.set_num_threads(1)
+    try:
+        with without_autograd(torch.device("cpu")):
+            own = cavity_step("sep", problem, size, dtype, "cpu")
+        ratios = []
+        for _ in range(TURNS):
+            with without_autograd(torch.device("cpu")), keep_freed_memory():
+                least = _least_cpu_seconds(own.call)
+            ratios.append(least / _least_cpu_seconds(other_step))
+    finally:
+        torch.set_num_threads(threads)
+    return round(median(ratios), 3)
+
+
+def _least_cpu_seconds(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(STEPS_OF_TURN):
+        began = time.process_time()
+        call()
+        times.append(time.process_time() - began)
+    return min(times)
 
 
 def _record(what: str, size: Size, dtype: str, device: str, limit: float, work: Work) -> Record:

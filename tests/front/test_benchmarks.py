@@ -5,14 +5,16 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import against, fit, predict, step
+from benchmarks import against, fit, page, predict, step
 from benchmarks.__main__ import STANDARD, main
 from benchmarks.measure import peak_memory
 from benchmarks.problems import Options, Size
 from benchmarks.records import append, machine, read
 from cavity.fitting.settings import PAPER_STEPS
+from experiments.experiment import between_marks
 
 SIZE = Size(3, 4, 6, 5)
+RECORDS = against.ROOT / "benchmarks" / "history.jsonl"
 
 
 @pytest.fixture
@@ -42,16 +44,25 @@ def test_the_command_measures_and_appends(history, no_children, monkeypatch):
     monkeypatch.setattr(step, "REPEATS", 2)
     monkeypatch.setitem(PAPER_STEPS, "sep", 20)
     monkeypatch.delenv("CAVITY_DATA", raising=False)
-    shown = run("--size", *SIZE, "--out", history)
+    pytest.importorskip("matplotlib")
+    history.parent.mkdir()
+    readme = history.with_name("README.md")
+    readme.write_text(f"<!-- {page.MARK} -->\n<!-- /{page.MARK} -->\n")
+    shown = run("--size", *SIZE, "--data", "digits", "--seconds", 0.1, "--out", history)
     records = read(history)
     assert {record["case"] for record in records} == set(STANDARD)
     assert {"cavity sep", "cavity ep", "cavity vi"} <= {r["what"] for r in records if r["case"] == "step"}
     assert "CAVITY_DATA is not set to a data folder" in shown
-    assert len(shown.splitlines()) == len(records) + 1
+    lines = shown.splitlines()
+    assert f"Figure: {history.with_name('speed.png')}" in lines
+    assert history.with_name("speed.png").stat().st_size > 1000
+    assert len([line for line in lines if line.split(" ")[0] in STANDARD]) == len(records) + 1
+    assert readme.read_text().count("cavity sep") >= 3
     for record in records:
         assert {"when", "commit", "processor", "threads", "torch"} <= set(record)
     for record in (r for r in records if r["case"] == "step"):
         assert 0 < record["least_ms"] <= record["median_ms"]
+        assert record.get(step.RATIO, 1.0) > 0.0
         assert record["floor_ms"] == pytest.approx(1e-6 * SIZE.step_flops() / record["roofline_gflops"], abs=0.01)
     for record in (r for r in records if r["case"] in ("fit", "predict")):
         assert record["peak_memory_mib"] > 10
@@ -121,6 +132,28 @@ def test_a_record_is_one_line(history):
     append(history, {"a": 2})
     lines = history.read_text().splitlines()
     assert [json.loads(line)["a"] for line in lines] == [1, 2]
+
+
+# --- The page, and the speed of this checkout ---
+
+
+def test_the_page_has_the_tables_of_the_records():
+    """After new records: python -m benchmarks plot page."""
+    text = (against.ROOT / "benchmarks" / "README.md").read_text()
+    assert between_marks(text, page.MARK, page.tables(read(RECORDS))) == text
+
+
+@pytest.mark.slow
+def test_a_step_is_not_slower_than_it_was():
+    """CPU time relative to GPyTorch in the same run: at most a tenth more than the best record of such a processor."""
+    pytest.importorskip("gpytorch")
+    like = {"case": "step", "dtype": "float64", "processor": machine("cpu")["processor"], **Size()._asdict()}
+    records = [r for r in read(RECORDS) if step.RATIO in r and all(r.get(name) == x for name, x in like.items())]
+    if not records:
+        pytest.skip("no record of a SEP step beside GPyTorch on such a processor")
+    best = min(record[step.RATIO] for record in records)
+    ratio = step.cpu_time_ratio("gpytorch", Size(), "float64")
+    assert ratio < 1.1 * best, f"a SEP step takes {ratio:.3f} of GPyTorch's time; the best record is {best:.3f}"
 
 
 # --- Two checkouts in one run ---

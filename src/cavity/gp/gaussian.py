@@ -19,6 +19,7 @@ from cavity.numerics.linalg import (
     add_to_diagonal_,
     cholesky,
     inverse_lower,
+    lower_times,
     square_of_lower,
     times_vector,
     vector_times,
@@ -95,7 +96,7 @@ class Whitened:
 
     def project(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor]:
         """Return mean a and variance h of υᵀu for every row. Products have the precision of W, sums that of q."""
-        half = torch.matmul(self.R_inverse.to(W.dtype), W)
+        half = lower_times(self.R_inverse.to(W.dtype), W)
         return self._project_mean(W), half.square_().sum(-2, dtype=self.m.dtype)
 
     def project_with_covariance(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:

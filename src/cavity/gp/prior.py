@@ -17,7 +17,15 @@ from torch import Tensor
 from cavity.kernels import Kernel, Params
 from cavity.kernels.base import Blocks, BoundKernel
 from cavity.numerics.limits import floor_positive, least_diagonal
-from cavity.numerics.linalg import add_to_diagonal_, cholesky, congruence, inverse_lower, symmetrize, vector_times
+from cavity.numerics.linalg import (
+    add_to_diagonal_,
+    cholesky,
+    congruence,
+    inverse_lower,
+    lower_times,
+    symmetrize,
+    vector_times,
+)
 
 KERNEL = "kernel."  # precedes the names of the kernel's parameters
 
@@ -106,14 +114,14 @@ class Prior:
         return inverse_lower(self.L)
 
     def conditional(self, X: Float[Tensor, "B D"], in_double: bool = False, is_batch: bool = False) -> Conditional:
-        """Return p(f | u) at the rows of X (eqs. 4, 5), with k(Z, X) in `dtype` or in double precision.
+        """Return p(f | u) at the rows of X (eqs. 4, 5), with k(Z, X) in `dtype`, or in double precision to predict.
 
         For a mini-batch W is in `dtype` too, and so are all products with it. Sweeps of all rows need it in double
         precision, or they would not settle.
         """
-        blocks = (self._bound_in_double if in_double else self.bound).blocks(X)
+        blocks = self._bound_in_double.blocks_to_predict(X) if in_double else self.bound.blocks(X)
         cross = blocks.cross.to(self.dtype) if is_batch else blocks.cross
-        W = torch.matmul(self.L_inverse.to(cross.dtype), cross)
+        W = lower_times(self.L_inverse.to(cross.dtype), cross)
         kappa = blocks.diag + self.noise[:, None]
         s = floor_positive(kappa - W.square().sum(-2, dtype=kappa.dtype), kappa, self.dtype)
         return Conditional(W, s.expand(self.n_classes, -1), blocks)

@@ -18,9 +18,10 @@ from cavity.gp.gaussian import Posterior
 from cavity.numerics.quadrature import max_log_probs
 from cavity.runtime.threads import spin_when_idle
 
-BLOCK_ROWS = 64  # on a CPU, at most: a single row takes as long
+BLOCK_ROWS = 128  # on a CPU, at most: a single row takes as long
+BLOCK_ON_CPU = 2**18  # entries of k(Z, X) on a CPU: measured from 2^16 to 2^20, larger ones are hardly faster
 BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
-PIECE_ROWS = 4096  # of a quadrature, at most
+PIECE_ROWS = 4096  # of a quadrature on a CPU, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
 WATCHED_ROWS = 256  # fewer are done before anything could be seen of a busy machine
 NODES = 128  # of the average over the latent functions
@@ -130,7 +131,8 @@ def _moments(
 ) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     """Yield the same piece by piece, each as many whole blocks as one quadrature takes, with the slice of its rows."""
     block, elements = _block_rows(posterior), PIECE_ON_CPU if posterior.prior.Z.is_cpu else PIECE_ELSEWHERE
-    size = min(PIECE_ROWS, elements // posterior.prior.n_classes)
+    size = elements // posterior.prior.n_classes
+    size = min(size, PIECE_ROWS) if posterior.prior.Z.is_cpu else size
     size = block * max(1, size // block)
     with spin_when_idle() if len(X) > WATCHED_ROWS else nullcontext():
         for first in range(0, len(X), size):
@@ -144,12 +146,15 @@ def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:
     The last bits of a product depend on its shape, and an ill-conditioned kernel magnifies them: with one shape a row
     has the same result with any other rows.
     """
-    size, device = _block_rows(posterior), posterior.prior.Z.device
+    size, X = _block_rows(posterior), X.to(posterior.prior.Z.device)
     for block in X.split(size):
-        yield torch.cat([block, X[:1].expand(size - len(block), -1)]).to(device)
+        yield block if len(block) == size else torch.cat([block, X[:1].expand(size - len(block), -1)])
 
 
 def _block_rows(posterior: Posterior) -> int:
-    Z = posterior.prior.Z
-    size = max(1, BLOCK_ELEMENTS // (posterior.prior.n_classes * max(Z.shape[-2:])))
-    return min(size, BLOCK_ROWS) if Z.device.type == "cpu" else size
+    Z, n_classes = posterior.prior.Z, posterior.prior.n_classes
+    size = max(1, BLOCK_ELEMENTS // (n_classes * max(Z.shape[-2:])))
+    if not Z.is_cpu:
+        return size
+    cached = max(1, BLOCK_ON_CPU // (n_classes * Z.shape[-2]))
+    return min(size, BLOCK_ROWS, 2 ** (cached.bit_length() - 1))  # a power of two fills the registers of a product

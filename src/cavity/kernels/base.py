@@ -49,6 +49,10 @@ class BoundKernel(ABC):
     def blocks(self, X: Float[Tensor, "B D"]) -> Blocks:
         """Return k(Z, X) and k(x, x)."""
 
+    def blocks_to_predict(self, X: Float[Tensor, "B D"]) -> Blocks:
+        """Return the same, without what a gradient needs, for one of many small blocks of rows."""
+        return self.blocks(X)
+
     @abstractmethod
     def pull_back(
         self,

@@ -52,6 +52,11 @@ class _BoundStationary(BoundKernel):
         r2 = self._distances.to(X)
         return Blocks(X, self._covariance(r2), self._variance[:, None].expand(-1, len(X)), r2)
 
+    def blocks_to_predict(self, X: Float[Tensor, "B D"]) -> Blocks:
+        r2 = self._distances.to_predict(X)
+        cross = self._kernel.correlation_(r2).mul_(self._variance[:, None, None])
+        return Blocks(X, cross, self._variance[:, None].expand(-1, len(X)))
+
     def pull_back(self, blocks: Blocks, by_gram: Tensor, by_cross: Tensor, by_diag: Tensor) -> KernelGradient:
         by_gram = sum_to(by_gram, self.gram.shape).mul_(self.gram)
         by_cross = sum_to(by_cross, blocks.cross.shape).mul_(blocks.cross)

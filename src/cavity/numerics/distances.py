@@ -7,6 +7,8 @@ On a CPU the classes are computed block by block: what a product makes is still 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -59,6 +61,23 @@ class SquaredDistances:
         scaled = (scaled for _, scaled in map(self._points, self._blocks()))
         product = _joined([torch.matmul(z.flatten(0, 1), X.mT).view(*z.shape[:2], len(X)) for z in scaled])
         return _difference(product, self._squares[..., :, None], squares[:, None, :])
+
+    def to_predict(self, X: Float[Tensor, "B D"]) -> Float[Tensor, "_ M B"]:
+        """Return the same for one of many small blocks of rows: the scaled points are kept, and the rows come first.
+
+        This order of a product is faster where there are fewer rows than points.
+        """
+        if self._scale is not None:
+            return self.to(X)
+        X = self._centered(X)
+        squares = torch.matmul(X.square(), self._precision.to(self._dtype).mT)
+        product = torch.matmul(X, self._kept.mT).view(len(X), *self._squares.shape)
+        return _difference(product, self._squares, squares[..., None]).permute(1, 2, 0)
+
+    @cached_property
+    def _kept(self) -> Float[Tensor, "_ D"]:
+        """The scaled points of all classes, one after the other."""
+        return self._points(slice(None))[1].flatten(0, 1)
 
     def gradient(
         self, X: Float[Tensor, "B D"], by_within: Float[Tensor, "C M M"], by_to: Float[Tensor, "C M B"]

@@ -15,7 +15,7 @@ from cavity.numerics.limits import rounding
 from cavity.runtime.warnings import CavityWarning
 
 JITTER_GROWTH = 10.0
-LEAST_HALF = 45  # rows of half a matrix, from which on a CPU gains by skipping what symmetry gives
+LEAST_HALF = 45  # rows of half a matrix, from which on a CPU gains by skipping what zeros and symmetry give
 LARGEST_LEAF = 64  # rows of a triangular matrix that a GPU inverts by substitution
 LARGEST_JITTER = 1e-3  # of the mean diagonal; beyond that the matrix is wrong, not badly rounded
 
@@ -152,6 +152,15 @@ def square_of_lower(L: Float[Tensor, "*C M M"]) -> Float[Tensor, "*C M M"]:
     result[..., :half, half:] = below.mT
     torch.matmul(corner.mT, corner, out=result[..., half:, half:])
     return result
+
+
+def lower_times(L: Float[Tensor, "*#C M M"], X: Float[Tensor, "*#C M B"]) -> Float[Tensor, "*_ M B"]:
+    """Return L X for a lower triangular L; on a CPU without its upper right quarter, which is zero."""
+    half = L.shape[-1] // 2
+    if L.is_cuda or half < LEAST_HALF:
+        return torch.matmul(L, X)
+    upper = torch.matmul(L[..., :half, :half], X[..., :half, :])
+    return torch.cat([upper, torch.matmul(L[..., half:, :], X)], -2)
 
 
 def times_vector(A: Float[Tensor, "*#C M N"], x: Float[Tensor, "*#C N"]) -> Float[Tensor, "*_ M"]:

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.history import HEADER, line, summary
+from benchmarks.history import HEADER, latest_runs, line, relative_speed, summary
 
 WHERE = {"processor": "a CPU", "threads": 2}
 SIZES = {"C": 10, "M": 200, "B": 200, "D": 784}
@@ -52,3 +52,21 @@ def test_a_curve_stands_there_by_its_end():
 def test_a_line_says_what_was_skipped_and_why():
     assert line({"case": "fit", "what": "ep", "skipped": "no folder"}).endswith("skipped: no folder")
     assert "50 % of the roofline" in line(step("1", "aaa", 100.0))
+
+
+def test_speed_is_relative_to_a_rival_in_the_same_run():
+    own, other = step("1", "aaa", 50.0), step("1", "aaa", 100.0, what="gpytorch")
+    assert relative_speed(own, [own, other]) == 2.0
+    assert relative_speed(other, [own, other]) is None
+    for change in ({"when": "2"}, {"dtype": "float32"}, {"M": 100}, {"threads": 1}):
+        assert relative_speed(own, [own, other | change]) is None
+
+
+def test_more_rows_a_second_are_a_higher_speed():
+    own = {"case": "predict", "what": "cavity", "when": "1", "rows_per_second": 900, **SIZES, **WHERE}
+    assert relative_speed(own, [own, own | {"what": "gpytorch", "rows_per_second": 300}]) == 3.0
+
+
+def test_the_latest_run_of_a_curve_has_all_its_points():
+    found = latest_runs([point("2", 5.0, 0.4), point("2", 9.0, 0.3), point("1", 5.0, 0.2), step("1", "aaa", 1.0)])
+    assert [(r["case"], r["when"]) for r in found] == [("quality", "2"), ("quality", "2"), ("step", "1")]

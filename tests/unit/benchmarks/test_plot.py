@@ -93,3 +93,24 @@ def test_competitors_measured_apart_share_a_panel(drawn):
                *curve("3", "gpflow", (9.0, 0.4)), *other]  # fmt: skip
     _, (curves,) = drawn(records)
     assert curves == {"cavity SEP": [[5.0, 0.2]], "GPflow": [[9.0, 0.4]]}
+
+
+def test_speed_over_commits_in_order_of_time(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    made = []
+    monkeypatch.setattr(plot, "new_figure", lambda *size, real=plot.new_figure: made.append(real(*size)) or made[-1])
+    fit = {"case": "fit", "what": "ep", "data": "vehicle", "rows": 761, "seconds": 3.0, "when": "5", "commit": "ccc",
+           "processor": "a CPU", "threads": 2}  # fmt: skip
+    rival = {"what": "gpytorch"}
+    records = [step("3", "bbb", 50.0), step("3", "bbb", 100.0, **rival), step("1", "aaa", 100.0),
+               step("1", "aaa", 150.0, **rival), step("4", "ddd", 9.0), fit]  # fmt: skip
+    assert plot.draw_trends(records, tmp_path / "trends.png")
+    speed, seconds = made[-1].axes
+    assert [label.get_text() for label in speed.get_xticklabels()][::-1] == ["aaa", "bbb"]
+    assert [line.get_xydata().tolist() for line in speed.get_lines()] == [[[0.0, 1.5], [1.0, 2.0]]]
+    assert [line.get_xydata().tolist() for line in seconds.get_lines()] == [[[0.0, 3.0]]]
+
+
+def test_no_trends_to_draw(tmp_path):
+    assert not plot.draw_trends([step("1", "aaa", 100.0)], tmp_path / "trends.png")
+    assert not list(tmp_path.iterdir())

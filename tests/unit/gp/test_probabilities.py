@@ -101,9 +101,23 @@ def test_an_impossible_class_adds_no_entropy():
 
 
 def test_blocks_are_all_of_one_size_and_hold_every_row(q):
-    X = NEW[:1].repeat(70, 1)
+    X = NEW[:1].repeat(predict.BLOCK_ROWS + 6, 1)
     assert [len(block) for block in predict._blocks(q, X)] == [predict.BLOCK_ROWS] * 2
-    assert predict.log_probabilities(q, X).shape == (70, 3)
+    assert predict.log_probabilities(q, X).shape == (predict.BLOCK_ROWS + 6, 3)
+
+
+@pytest.mark.parametrize("budget", [5 * 7 * 3, 64 * 7 * 3, 100 * 7 * 3])
+def test_a_block_fits_into_the_cache(q, budget, monkeypatch):
+    monkeypatch.setattr(predict, "BLOCK_ON_CPU", budget * q.prior.Z.shape[-2] // 7)
+    rows = predict._block_rows(q)
+    assert rows * 3 * q.prior.Z.shape[-2] <= predict.BLOCK_ON_CPU < 2 * rows * 3 * q.prior.Z.shape[-2]
+
+
+def test_a_row_has_the_same_bits_with_any_others(q):
+    X = NEW.repeat(5, 1)
+    together = predict.log_probabilities(q, X)
+    for i in (0, 3, 39, 199):
+        np.testing.assert_array_equal(predict.log_probabilities(q, X[i : i + 1])[0], together[i])
 
 
 def test_blocks_do_not_show(q, monkeypatch):

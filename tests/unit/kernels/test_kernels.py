@@ -368,6 +368,8 @@ def test_blocks_and_gradients_are_those_of_autograd(name, n_kernels, n_Z):
     torch.testing.assert_close(found.gram, expected.gram, rtol=1e-12, atol=1e-13)
     for x, y in zip(found.blocks(X)[1:3], expected.blocks(X)[1:3], strict=True):
         torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
+    for x, y in zip(found.blocks_to_predict(X)[1:3], expected.blocks(X)[1:3], strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
     if max(n_kernels, n_Z) == 1:
         assert len(found.gram) == 1
     ours, theirs = (pulled_back(made, X, by) for made in (found, expected))

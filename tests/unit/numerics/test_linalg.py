@@ -9,6 +9,7 @@ import torch
 from cavity.numerics.limits import rounding
 from cavity.numerics.linalg import (
     LARGEST_JITTER,
+    LEAST_HALF,
     FactorizationError,
     JitterLog,
     add_to_diagonal_,
@@ -16,6 +17,7 @@ from cavity.numerics.linalg import (
     inverse_by_halves,
     inverse_lower,
     is_recording,
+    lower_times,
     sum_to,
     symmetrize,
     times_vector,
@@ -140,6 +142,18 @@ def test_products_with_a_vector_against_loops(axes):
         np.testing.assert_allclose(vector_times(left, A)[k], expected, rtol=1e-13, atol=1e-15)
     assert times_vector(A, right).shape == (*shape, 3)
     assert vector_times(left, A).shape == (*shape, 4)
+
+
+@pytest.mark.parametrize("M", [1, 2, 2 * LEAST_HALF - 1, 2 * LEAST_HALF, 2 * LEAST_HALF + 1])
+@pytest.mark.parametrize(("n_factors", "n_classes"), [(3, 3), (1, 3), (3, 1)])
+def test_the_zeros_of_a_triangle_are_not_needed(M, n_factors, n_classes):
+    generator = torch.Generator().manual_seed(0)
+    L = torch.randn(n_factors, M, M, generator=generator, dtype=torch.float64).tril()
+    X = torch.randn(n_classes, M, 5, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(lower_times(L, X), L @ X, rtol=1e-12, atol=1e-12)
+    above = 2 * LEAST_HALF <= M
+    L[..., 0, -1] = torch.nan if above else 0.0
+    assert torch.isfinite(lower_times(L, X)).all()
 
 
 @pytest.mark.parametrize("x", [2.5, random(2, 1), random(2, 3)])
