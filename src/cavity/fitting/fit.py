@@ -533,7 +533,7 @@ class Fit:
         shared = (is_shared, is_fixed or is_shared) if found is not None else (s.share_kernel, s.share_inducing)
         nudge = NUDGE * lengthscale if learned[1] and s.init != "paper" else 0.0
         rng = np.random.default_rng(seed)
-        Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
+        Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given, self._device)
         kernel: Kernel
         noise: ArrayLike
         if found is not None:
