@@ -263,8 +263,8 @@ def _is_gpu(settings: Settings) -> bool:
 
 def _is_constant(X: Array, schema: Schema | None) -> NDArray[np.bool_]:
     """Return which columns have one value in all rows; those left out are not counted."""
-    if schema is None and not np.isnan(X).any():
-        return np.asarray(X.min(0) == X.max(0))
+    if schema is None and not np.isnan(low := X.min(0)).any():
+        return np.asarray(low == X.max(0))
     same = np.array([len(np.unique(column)) == 1 for column in X.T])  # all gaps are one value here
     return same if schema is None else same & [column.kind != LEFT_OUT for column in schema.columns]
 
