@@ -23,6 +23,7 @@ MEDIAN_ROWS = 1000
 KMEANS_ROWS = 5_000  # minimum size of the sample for k-means
 ROWS_PER_CENTER = 20  # of that sample
 SORTED_ROWS = 2_000  # at most; sorting more takes longer than finding equal ones by a hash
+BLOCK_ROWS = 1024  # whose squares fit into a cache
 LARGEST_ERROR = 1e-4  # of a squared distance, in units of the length-scale
 
 
@@ -56,8 +57,11 @@ def initial_prior(
     if dtype != torch.float64:  # r² is a difference of squares, so its error grows with the most distant row
         params = kernel.expand(params) if isinstance(kernel, Grouped) else params
         scales = [value for name, value in params.items() if name.endswith("log_lengthscale")]
-        squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
-        largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
+        precisions = [torch.exp(-2.0 * scale).mT for scale in scales]
+        center, largest = values["Z"].mean((0, 1)), 0.0
+        for rows in torch.from_numpy(X).split(BLOCK_ROWS):
+            squares = (rows - center).square_()
+            largest = max([largest, *(float((squares @ precision).max()) for precision in precisions)])
         dtype = dtype if torch.finfo(dtype).eps * largest <= LARGEST_ERROR else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
     return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
