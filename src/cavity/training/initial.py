@@ -110,9 +110,11 @@ def initial_inducing_points(
         is_sorted, is_common = len(X) <= SORTED_ROWS, init == "kmeans"
         n_sample = max(KMEANS_ROWS, ROWS_PER_CENTER * n_inducing)
         rows = of_classes = np.arange(len(X))
-        if len(X) > n_sample:  # the points of classes from other rows, so that none occurs twice
-            rows = rng.choice(len(X), n_sample if is_common else min(2 * n_sample, len(X)), replace=False)
-            rows, of_classes = (rows, rows) if is_common else (rows[::2], rows[1::2])
+        if len(X) > n_sample:
+            has_others = not is_common and len(X) >= 2 * n_sample
+            rows = of_classes = rng.choice(len(X), 2 * n_sample if has_others else n_sample, replace=False)
+            if has_others:  # the points of classes come from other rows, so that none occurs twice
+                rows, of_classes = rows[::2], rows[1::2]
         distinct = _distinct(X[rows], is_sorted)
         n, n_distinct = min(n_inducing, len(distinct)), len(distinct)
         if is_common:
