@@ -58,11 +58,12 @@ def initial_prior(
         params = kernel.expand(params) if isinstance(kernel, Grouped) else params
         scales = [value for name, value in params.items() if name.endswith("log_lengthscale")]
         precisions = [torch.exp(-2.0 * scale).mT for scale in scales]
-        center, largest = values["Z"].mean((0, 1)), 0.0
-        for rows in torch.from_numpy(X).split(BLOCK_ROWS):
-            squares = (rows - center).square_()
-            largest = max([largest, *(float((squares @ precision).max()) for precision in precisions)])
-        dtype = dtype if torch.finfo(dtype).eps * largest <= LARGEST_ERROR else torch.float64
+        center, found = values["Z"].mean((0, 1)).numpy(), []
+        for first in range(0, len(X), BLOCK_ROWS):
+            squares = torch.from_numpy(X[first : first + BLOCK_ROWS] - center).square_()
+            found += [(squares @ precision).max() for precision in precisions]
+        is_fine = not found or float(torch.finfo(dtype).eps * torch.stack(found).max()) <= LARGEST_ERROR
+        dtype = dtype if is_fine else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
     return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
 
