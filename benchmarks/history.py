@@ -37,6 +37,8 @@ def main_value(record: Record) -> Value:
             return Value(record["seconds"], f"{record['seconds']:.0f} s")
         case "busy":
             return Value(record["ratio"], f"{record['ratio']:.2f} × idle")
+        case "start":
+            return Value(record["seconds"], f"{record['seconds']:.2f} s")
         case "short_limits":
             return Value(record["nll"], f"NLL {record['nll']:.3f}")
         case _:
@@ -56,6 +58,8 @@ def subject(record: Record) -> str:
             return "by {by}, C={C} M={M} B={B} D={D}".format(**record)
         case "short_limits":
             return "{rows} rows, B={B}, {limit:g} s".format(**record)
+        case "start":
+            return "{data}, {rows} rows, M={M} D={D}".format(**record)
         case "memory" | "source":
             return "{rows} rows, C={C} M={M} B={B} D={D}".format(**record)
         case "classes":
@@ -91,6 +95,8 @@ def more(record: Record) -> str:
         case "short_limits":
             worse = ", WORSE" if record["nll"] > record["frequencies"] else ""
             return f"  class frequencies {record['frequencies']:.3f}{worse}; {record['seconds']:.2f} s"
+        case "start":
+            return f"  mean squared distance to the nearest point {record['inertia']:.4g}"
         case "ranks":
             return f"  {record['gflop']} GFLOP and {record['message_mb']} MB of messages per rank"
         case "classes":

@@ -38,8 +38,8 @@ class Options(NamedTuple):
         rate: the rivals' learning rate of Adam.
         own_rate: cavity's learning rate of Adam; None for its default.
         lengthscale: where all competitors of `quality` start; None for cavity's choice from the data.
-        what: competitors of `quality`, fits of `busy`, tables of `short_limits` or rows of `memory` by name; empty
-            for all, in `memory` for Parquet.
+        what: competitors of `quality`, fits of `busy`, tables of `short_limits` and `start`, or rows of `memory` by
+            name; empty for all, in `memory` for Parquet.
         rows: of `memory`, instead of its own sizes.
     """
 

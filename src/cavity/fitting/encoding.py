@@ -7,7 +7,7 @@ was. Statistics are weighted: a row of weight w counts as w copies of it. They a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -21,6 +21,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 
 Array = NDArray[np.float64]
 
+BLOCK_NUMBERS = 2**16  # of a block of rows: they fit into a cache, with what is computed of them
 KNOTS = 512  # of a quantile map, at most
 SIMILAR_RANGE, LEAST_OF_A_KIND = 3.0, 5  # of features of one kind: largest over median range, and their number
 SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
@@ -54,8 +55,14 @@ class Standard:
     sd: Array
 
     def transform(self, X: Array) -> Array:
+        found, half_sd = np.empty(np.shape(X)), 0.5 * self.sd
         with np.errstate(over="ignore"):
-            return _filled((0.5 * X - 0.5 * self.mean) / (0.5 * self.sd))  # halves: no difference overflows
+            for rows in _blocks(X):
+                part = np.multiply(X[rows], 0.5, out=found[rows])  # halves: no difference overflows
+                part -= 0.5 * self.mean
+                part /= half_sd
+                _fill(part)
+        return found
 
     def inverse(self, X: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -77,7 +84,7 @@ class Quantile:
         columns = zip(0.5 * X.T, self.knots, self.levels, self.standard.sd, strict=True)
         with np.errstate(over="ignore"):
             scaled = [_inside(x, 0.5 * k, levels) + _beyond(x, 0.5 * k) / (0.5 * sd) for x, k, levels, sd in columns]
-        return _filled(np.stack(scaled, axis=1))
+        return _fill(np.stack(scaled, axis=1))
 
     def inverse(self, X: Array) -> Array:
         flat = X.reshape(-1, X.shape[-1])
@@ -187,21 +194,22 @@ def _common(sd: Array, varies: NDArray[np.bool_]) -> Array:
 
 def _fit_standard(X: Array, weight: Array) -> Standard:
     """Compute weighted mean and standard deviation with n − 1, on values scaled to about 1 first, without gaps."""
-    if (gaps := np.isnan(X)).any():
-        found = [_fit_standard(x[~gap, None], weight[~gap]) for x, gap in zip(X.T, gaps.T, strict=True)]
-        return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
     if not len(X):  # a column without values
         return Standard(np.zeros(X.shape[1]), np.ones(X.shape[1]))
-    limits, share = np.finfo(float), (weight / weight.sum())[:, None]
+    low, high = X.min(0), X.max(0)
+    if np.isnan(low).any():
+        found = [_fit_standard(x[known, None], weight[known]) for x, known in zip(X.T, ~np.isnan(X.T), strict=True)]
+        return Standard(*(np.concatenate([getattr(one, name) for one in found]) for name in ("mean", "sd")))
+    limits, share = np.finfo(float), weight / weight.sum()
     with np.errstate(over="ignore"):
-        size = np.abs(X).max(0)
+        size = np.maximum(np.abs(low), np.abs(high))
         size = np.where(size > 0, size, 1.0)
-        mean = (share * (X / size)).sum(0)
-        deviation = X / size - mean
-        reach = np.abs(deviation).max(0)
+        mean = _weighted_sum(X, share, lambda x: x / size)
+        reach = np.maximum(high / size - mean, mean - low / size)
         is_constant = reach <= 10 * limits.eps * np.abs(mean)
         reach = np.where(is_constant, 1.0, reach)
-        variance = (share * (deviation / reach) ** 2).sum(0) / max(1.0 - 1.0 / weight.sum(), 0.5)
+        variance = _weighted_sum(X, share, lambda x: ((x / size - mean) / reach) ** 2)
+        variance /= max(1.0 - 1.0 / weight.sum(), 0.5)
         sd = np.minimum(np.sqrt(variance) * reach * size, limits.max)
         of_constant = np.maximum(1.0, np.sqrt(limits.eps) * size)  # above the rounding errors of a large constant
         mean = _finite(mean * size)
@@ -409,7 +417,7 @@ def fit_encoding(
     """
     n_columns = X.shape[1]
     columns = (NUMBER,) * n_columns if schema is None else tuple(column.kind for column in schema.columns)
-    missing = (np.isnan(X) * weight[:, None]).sum(0) if known is None else known.missing.sum(1)
+    missing = _weighted_sum(X, weight, np.isnan) if known is None else known.missing.sum(1)
     total = float(weight.sum()) if known is None else float(known.rows.sum())
     if all(kind == NUMBER for kind in columns) and not missing.any():
         return fit_scaler("standard" if scaling == "default" else scaling, X, weight) if scaler is None else scaler
@@ -508,10 +516,27 @@ def _beyond(x: Array, knots: Array) -> Array:
     return np.asarray(np.minimum(x - knots[0], 0.0) + np.maximum(x - knots[-1], 0.0))
 
 
-def _filled(X: Array) -> Array:
-    """Return scaled numbers within bounds; a gap becomes 0, the center."""
-    X = np.clip(X, -LARGEST_INPUT, LARGEST_INPUT)
-    return np.where(np.isnan(X), 0.0, X) if np.isnan(X).any() else X
+def _fill(X: Array) -> Array:
+    """Bring scaled numbers within bounds, in place; a gap becomes 0, the center."""
+    np.clip(X, -LARGEST_INPUT, LARGEST_INPUT, out=X)
+    np.copyto(X, 0.0, where=np.isnan(X))
+    return X
+
+
+def _blocks(X: Array) -> Iterator[slice]:
+    """Yield blocks of rows."""
+    size = max(1, BLOCK_NUMBERS * len(X) // max(X.size, 1))
+    return (slice(first, first + size) for first in range(0, len(X), size))
+
+
+def _weighted_sum(X: Array, weight: Array, of: Callable[[Array], Array]) -> Array:
+    """Return the sum over rows of their weight times a function of them."""
+    total = np.zeros(X.shape[1])
+    for rows in _blocks(X):
+        part = weight[rows, None] * of(X[rows])
+        part[0] += total  # rows are added in their order, whatever the blocks
+        total = part.sum(0)
+    return total
 
 
 def _finite(X: Array) -> Array:

@@ -264,8 +264,8 @@ def _is_gpu(settings: Settings) -> bool:
 
 def _is_constant(X: Array, schema: Schema | None) -> NDArray[np.bool_]:
     """Return which columns have one value in all rows; those left out are not counted."""
-    if schema is None and not np.isnan(X).any():
-        return np.asarray(X.min(0) == X.max(0))
+    if schema is None and not np.isnan(low := X.min(0)).any():
+        return np.asarray(low == X.max(0))
     same = np.array([len(np.unique(column)) == 1 for column in X.T])  # all gaps are one value here
     return same if schema is None else same & [column.kind != LEFT_OUT for column in schema.columns]
 
@@ -420,7 +420,7 @@ class Fit:
             transform = partial(encode_training, encoding)
             return StreamData(source, known, transform, class_weight, skip, self._device, dtype, self.options.workers)
 
-        model = self._train(stream, sample, encoding, "fit", found)
+        model = self._train(stream, encode_rows(encoding, sample), encoding, "fit", found)
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
     def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
@@ -458,7 +458,7 @@ class Fit:
     def _leave_out(self, rows: TrainingRows, model: TrainedModel) -> HeldOut:
         """Return the leave-one-out predictions of EP on all rows, the same on all workers."""
         workers, C, trained = self.options.workers, len(self.data.classes), model.trained
-        data = array_data(rows, model.encoding, C, self._device, model.model.dtype, workers)
+        data = array_data(encode_rows(model.encoding, rows), C, self._device, model.model.dtype, workers)
         prior, q, every = model.model.prior(trained.theta), trained.posterior.whitened, data.full
         blocks = blocks_of(prior, every)
         parts = [leave_one_out(prior, trained.state.part(rows), q, every.part(rows)) for rows in blocks]
@@ -528,9 +528,9 @@ class Fit:
                 yield scaling, encoding
 
     def initialize(self, rows: TrainingRows, encoding: Encoding, found: Found | None = None) -> ParametricPrior:
-        """Return the model with its initial hyper-parameters, chosen from these rows or found by a search."""
+        """Return the model with its initial hyper-parameters, chosen from encoded rows or found by a search."""
         s, initial, C = self.plan.settings, self.plan.initial, len(self.data.classes)
-        X = encode_training(encoding, rows.X)
+        X = rows.X
         given, seed = self._given_inducing(encoding), self.plan.training.seed
         lengthscale = initial.lengthscale * median_distance(X, np.random.default_rng(seed)) ** initial.power
         is_fixed, is_shared = found is not None and self.plan.is_full_batch, found is not None and C >= SHARED_FROM
@@ -538,7 +538,7 @@ class Fit:
         shared = (is_shared, is_fixed or is_shared) if found is not None else (s.share_kernel, s.share_inducing)
         nudge = NUDGE * lengthscale if learned[1] and s.init != "paper" else 0.0
         rng = np.random.default_rng(seed)
-        Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given)
+        Z = initial_inducing_points(X, rows.y, C, self.plan.n_inducing, s.init, rng, nudge, given, self._device)
         kernel: Kernel
         noise: ArrayLike
         if found is not None:
@@ -619,11 +619,12 @@ class Fit:
         self, rows: TrainingRows, scaling: str | None, name: str, found: Found | None = None
     ) -> TrainedModel:
         encoding = self._fit_encoding(scaling, rows)
+        encoded = encode_rows(encoding, rows)
 
         def arrays(dtype: torch.dtype) -> ArrayData:
-            return array_data(rows, encoding, len(self.data.classes), self._device, dtype, self.options.workers)
+            return array_data(encoded, len(self.data.classes), self._device, dtype, self.options.workers)
 
-        return self._train(arrays, rows, encoding, name, found)
+        return self._train(arrays, encoded, encoding, name, found)
 
     def _train(
         self,
@@ -633,7 +634,15 @@ class Fit:
         name: str,
         found: Found | None = None,
     ) -> TrainedModel:
-        """Initialize and train; `name` is "fit", or that of a fold, which is neither displayed nor watched."""
+        """Initialize and train.
+
+        Args:
+            load: gives the data to train on, in a dtype.
+            sample: encoded training rows.
+            encoding: of the cells.
+            name: "fit", or that of a fold, which is neither displayed nor watched.
+            found: the result of a search.
+        """
         s, model = self.plan.settings, self.initialize(sample, encoding, found)
         method, data = self.plan.inference(), load(model.dtype)
         if method.learns_q:
@@ -642,7 +651,7 @@ class Fit:
         drawn = sample.take(np.random.default_rng(self.plan.training.seed).permutation(len(sample.y))[:SAMPLE_ROWS])
 
         def with_residual(posterior: Posterior) -> Posterior:
-            return _with_residual(posterior, drawn, encoding, float(own_weight.sum()))
+            return _with_residual(posterior, drawn, float(own_weight.sum()))
 
         is_main = name == "fit" and not self.is_trial
         report, watch = (self.report, self._watch(encoding, with_residual)) if is_main else (None, None)
@@ -831,7 +840,7 @@ class OnlineFit:
         about: tuple[Any, ...] = none.astype(np.int64), none, rows.X.shape[1], table.feature_names, {}, "", table.schema
         fit = Fit(plan, DataDescription(table.classes, *about), FitOptions(settings, seed))
         encoding = fit._fit_encoding("standard" if settings.scaling == "auto" else settings.scaling, rows)
-        model = fit.initialize(rows, encoding)
+        model = fit.initialize(encode_rows(encoding, rows), encoding)
         theta = model.start()
         state = METHODS["sep"]().init(model.prior(theta), torch.from_numpy(none).to(theta.device), 0)
         return cls(plan, encoding, model, theta, state, none)
@@ -840,7 +849,9 @@ class OnlineFit:
         """Learn from new rows; return the new state, records for the history, and which rows were learned from."""
         found = copy(self)  # so that an error leaves this state as it was
         found._trainer = replace(self._trainer, optimizer=deepcopy(self._trainer.optimizer))
-        data = array_data(rows, self.encoding, self._n_classes, choose_device(device), self._trainer.model.dtype)
+        data = array_data(
+            encode_rows(self.encoding, rows), self._n_classes, choose_device(device), self._trainer.model.dtype
+        )
         with spin_when_idle(), JitterLog() as jitter:
             records, is_learned = found._trainer.absorb(data, ONLINE_BATCH)
         if jitter.matrices:
@@ -852,28 +863,33 @@ class OnlineFit:
         posterior = self._trainer.posterior()
         if len(rows.y) >= RESIDUAL_ROWS or self._residual is None:
             drawn = rows.take(np.random.default_rng(0).permutation(len(rows.y))[:SAMPLE_ROWS])
-            self._residual = _with_residual(posterior, drawn, self.encoding, self._trainer.weight_seen).residual
+            drawn = encode_rows(self.encoding, drawn)
+            self._residual = _with_residual(posterior, drawn, self._trainer.weight_seen).residual
         return replace(posterior, residual=self._residual)
 
 
-def _with_residual(posterior: Posterior, sample: TrainingRows, encoding: Encoding, total_weight: float) -> Posterior:
-    """Add what separates epistemic from aleatoric uncertainty, measured on a sample of the training rows."""
-    X, weight = torch.from_numpy(encode_training(encoding, sample.X)), torch.from_numpy(sample.weight)
+def _with_residual(posterior: Posterior, sample: TrainingRows, total_weight: float) -> Posterior:
+    """Add what separates epistemic from aleatoric uncertainty, measured on a sample of encoded training rows."""
+    X, weight = torch.from_numpy(sample.X), torch.from_numpy(sample.weight)
     return replace(posterior, residual=measure_residual(posterior, X, weight, total_weight))
+
+
+def encode_rows(encoding: Encoding, rows: TrainingRows) -> TrainingRows:
+    """Return training rows with features instead of cells."""
+    return rows._replace(X=encode_training(encoding, rows.X))
 
 
 def array_data(
     rows: TrainingRows,
-    encoding: Encoding,
     n_classes: int,
     device: torch.device,
     dtype: torch.dtype,
     workers: Workers = SINGLE_PROCESS,
 ) -> ArrayData:
-    """Return this worker's block of the rows, encoded, on the device."""
+    """Return this worker's block of encoded rows on the device."""
     n = len(rows.X)
     first, last = workers.rank * n // workers.size, (workers.rank + 1) * n // workers.size
     own_weight = torch.from_numpy(np.bincount(rows.y, rows.weight, n_classes)).to(device)
-    X = torch.as_tensor(encode_training(encoding, rows.X[first:last]), dtype=dtype, device=device)
+    X = torch.as_tensor(rows.X[first:last], dtype=dtype, device=device)
     y, weight = (torch.as_tensor(part[first:last], device=device) for part in (rows.y, rows.weight))
     return ArrayData(X, y, weight, n_classes, Shard(first, n, own_weight) if workers.size > 1 else None)

@@ -114,7 +114,11 @@ def validate_training(
             "number of copies of a row; divide all weights by a constant"
         )
     found = np.unique(y[keep] if classes is None else np.asarray(classes))
-    rows = TrainingRows(X[keep], encode(y[keep], found), weight[keep])
+    rows = TrainingRows(X, encode(y[keep], found), weight[keep])
+    if not keep.all():
+        rows = rows._replace(X=X[keep])
+    elif not X.flags.writeable:  # torch warns of an array that it must not write to
+        rows = rows._replace(X=X.copy())
     return TrainingTable(rows, found, getattr(estimator, "feature_names_in_", None), schema)
 
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import pdist
 
+from cavity.data.source import row_hashes
 from cavity.gp.prior import KERNEL
 from cavity.kernels import Grouped, Kernel
 from cavity.kernels.base import log_start
+from cavity.numerics.kmeans import find_centers
 from cavity.numerics.limits import LEAST_LENGTHSCALE
 from cavity.training.parameters import ParametricPrior
 
 Array = NDArray[np.float64]
 
+CPU = torch.device("cpu")
+
 MEDIAN_ROWS = 1000
 KMEANS_ROWS = 5_000  # minimum size of the sample for k-means
 ROWS_PER_CENTER = 20  # of that sample
-LLOYD_STEPS = 5
+SORTED_ROWS = 2_000  # at most; sorting more takes longer than finding equal ones by a hash
+BLOCK_ROWS = 1024  # whose squares fit into a cache
 LARGEST_ERROR = 1e-4  # of a squared distance, in units of the length-scale
 
 
@@ -55,9 +57,13 @@ def initial_prior(
     if dtype != torch.float64:  # r² is a difference of squares, so its error grows with the most distant row
         params = kernel.expand(params) if isinstance(kernel, Grouped) else params
         scales = [value for name, value in params.items() if name.endswith("log_lengthscale")]
-        squares = torch.from_numpy(X - values["Z"].mean((0, 1)).numpy()).square_()
-        largest = max((float((squares @ torch.exp(-2.0 * scale).mT).max()) for scale in scales), default=0.0)
-        dtype = dtype if torch.finfo(dtype).eps * largest <= LARGEST_ERROR else torch.float64
+        precisions = [torch.exp(-2.0 * scale).mT for scale in scales]
+        center, found = values["Z"].mean((0, 1)).numpy(), []
+        for first in range(0, len(X), BLOCK_ROWS):
+            squares = torch.from_numpy(X[first : first + BLOCK_ROWS] - center).square_()
+            found += [(squares @ precision).max() for precision in precisions]
+        is_fine = not found or float(torch.finfo(dtype).eps * torch.stack(found).max()) <= LARGEST_ERROR
+        dtype = dtype if is_fine else torch.float64
     values = {name: value.to(device) for name, value in values.items()}
     return ParametricPrior(kernel, values, learned_names + (("Z",) if learned[1] else ()), n_classes, dtype)
 
@@ -83,6 +89,7 @@ def initial_inducing_points(
     rng: np.random.Generator,
     nudge: float = 0.0,
     given: Array | None = None,
+    device: torch.device = CPU,
 ) -> Array:
     """Choose inducing points, (C, M, D), from the rows of X; M is at most the number of rows to choose from.
 
@@ -93,6 +100,7 @@ def initial_inducing_points(
             along a feature that hardly varies is zero by symmetry. Without noise, rounding errors would decide where
             the points move, and results would differ between machines.
         given: scaled inducing points to use instead, (C, M, D) or (M, D) for every class.
+        device: that computes k-means.
     """
     if given is not None:
         return np.broadcast_to(given, (n_classes, *given.shape[-2:])).copy()
@@ -100,54 +108,39 @@ def initial_inducing_points(
         n, n_distinct = min(n_inducing, len(X)), len(X)
         Z = np.stack([X[rng.choice(len(X), n, replace=False)] for _ in range(n_classes)])
     else:
+        is_sorted, is_common = len(X) <= SORTED_ROWS, init == "kmeans"
         n_sample = max(KMEANS_ROWS, ROWS_PER_CENTER * n_inducing)
+        rows = of_classes = np.arange(len(X))
         if len(X) > n_sample:
-            sample = rng.choice(len(X), n_sample, replace=False)
-            X, y = X[sample], y[sample]
-        distinct = np.unique(X, axis=0)
+            has_others = not is_common and len(X) >= 2 * n_sample
+            rows = of_classes = rng.choice(len(X), 2 * n_sample if has_others else n_sample, replace=False)
+            if has_others:  # the points of classes come from other rows, so that none occurs twice
+                rows, of_classes = rows[::2], rows[1::2]
+        distinct = _distinct(X[rows], is_sorted)
         n, n_distinct = min(n_inducing, len(distinct)), len(distinct)
-        if init == "kmeans":
-            Z = np.broadcast_to(_centers(distinct, n, rng), (n_classes, n, X.shape[1])).copy()
+        if is_common:
+            Z = np.broadcast_to(find_centers(distinct, n, rng, device), (n_classes, n, X.shape[1])).copy()
         else:
-            own_rows = [np.unique(X[y == k], axis=0) for k in range(n_classes)]
-            own = [_centers(rows, min(len(rows), n // 2), rng) if n > 1 else rows[:0] for rows in own_rows]
-            common = {size: _centers(distinct, size, rng) for size in sorted({n - len(first) for first in own})}
+            own_rows = [_distinct(X[of_classes[y[of_classes] == k]], is_sorted) for k in range(n_classes)]
+            own = [find_centers(rows, n // 2, rng, device) if n > 1 else rows[:0] for rows in own_rows]
+            sizes = sorted({n - len(first) for first in own})
+            common = {size: find_centers(distinct, size, rng, device) for size in sizes}
             for k, first in enumerate(own):
                 rest = common[n - len(first)]
                 if _is_among(rest, first).any():  # choose other common centers
-                    rest = _centers(distinct[~_is_among(distinct, first)], len(rest), rng)
+                    rest = find_centers(distinct[~_is_among(distinct, first)], len(rest), rng, device)
                 own[k] = np.concatenate([first, rest])
             Z = np.stack(own)
     return Z if n == n_distinct or not nudge else Z + nudge * rng.standard_normal(Z.shape[1:])
 
 
+def _distinct(X: Array, is_sorted: bool) -> Array:
+    """Return the distinct rows, sorted or in the order of X."""
+    if is_sorted:
+        return np.unique(X, axis=0)
+    return X[np.sort(np.unique(row_hashes(X), return_index=True)[1])]
+
+
 def _is_among(rows: Array, others: Array) -> NDArray[np.bool_]:
     """Return which rows are equal to one of the others."""
-    known = {other.tobytes() for other in others}
-    return np.array([row.tobytes() in known for row in rows], dtype=bool)
-
-
-def _centers(distinct: Array, n: int, rng: np.random.Generator) -> Array:
-    """Return n centers from k-means++ and a few Lloyd steps, or the rows themselves if there are at most n.
-
-    SciPy's own seeding recomputes all distances for each seed: minutes for a few hundred seeds in many dimensions.
-    """
-    if n >= len(distinct):
-        return distinct
-    X = distinct - distinct.mean(0)
-    size = np.abs(X).max()
-    X = X / size if size > 0 else X
-    squares = (X**2).sum(1)
-    chosen, nearest = [int(rng.integers(len(X)))], np.full(len(X), np.inf)
-    while len(chosen) < n:
-        last = chosen[-1]
-        nearest = np.minimum(nearest, np.maximum(squares + squares[last] - 2.0 * (X @ X[last]), 0.0))
-        nearest[last] = 0.0
-        if (total := nearest.sum()) > 0:
-            chosen.append(int(rng.choice(len(X), p=nearest / total)))
-        else:  # all distances are below the rounding error
-            chosen.append(int(rng.choice(np.setdiff1d(np.arange(len(X)), chosen))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an emptied cluster keeps its seed, which is what we want
-        centers, _ = kmeans2(distinct, distinct[chosen], iter=LLOYD_STEPS, minit="matrix")
-    return np.asarray(centers)
+    return np.isin(row_hashes(rows), row_hashes(others))

@@ -5,7 +5,7 @@ import pytest
 
 from cavity import GPClassifier
 from cavity.data.labels import encode
-from cavity.fitting.rows import TrainingRows, merge_equal_rows
+from cavity.fitting.rows import TrainingRows, merge_equal_rows, validate_training
 from cavity.kernels import RBF
 
 
@@ -89,3 +89,18 @@ def test_paper_start_values():
     distance = np.linalg.norm(fitted.inducing_points_[:, :, None] - X, axis=-1).min(-1)
     assert distance.max() < 1e-12
     assert not np.array_equal(fitted.inducing_points_[0], fitted.inducing_points_[1])
+
+
+# --- Memory ---
+
+
+@pytest.mark.parametrize("is_writeable", [True, False])
+def test_rows_are_copied_only_where_some_are_dropped_or_torch_could_not_take_them(is_writeable):
+    X, y = np.random.default_rng(0).standard_normal((20, 3)), np.arange(20) % 2
+    X.setflags(write=is_writeable)
+    found = validate_training(GPClassifier(), X, y, None, None).rows
+    assert np.shares_memory(found.X, X) == is_writeable
+    assert found.X.flags.writeable
+    dropped = validate_training(GPClassifier(), X, y, np.r_[0.0, np.ones(19)], None).rows
+    np.testing.assert_array_equal(dropped.X, X[1:])
+    assert not np.shares_memory(dropped.X, X)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cavity.kernels import RBF
+from cavity.training import initial
 from cavity.training.initial import initial_inducing_points, initial_prior, median_distance
 
 RNG = np.random.default_rng
@@ -184,6 +185,27 @@ def test_kmeans_looks_at_a_sample_of_many_rows(monkeypatch):
     X, y = clouds()
     Z = initial_inducing_points(X, y, 3, 50, "kmeans", np.random.default_rng(0))
     assert Z.shape == (3, 10, 2)
+
+
+@pytest.mark.parametrize("n_sample", [20, 40, 60])
+def test_points_of_classes_come_from_other_rows_than_the_common_ones_where_there_are_enough(monkeypatch, n_sample):
+    monkeypatch.setattr("cavity.training.initial.KMEANS_ROWS", n_sample)
+    monkeypatch.setattr("cavity.training.initial.ROWS_PER_CENTER", 0)
+    sets, find = [], initial.find_centers
+    monkeypatch.setattr(initial, "find_centers", lambda X, *rest: sets.append({tuple(x) for x in X}) or find(X, *rest))
+    X, y = clouds()
+    initial_inducing_points(X, y, 3, 8, "kmeans-per-class", np.random.default_rng(0))
+    *of_classes, common = sets[:4]
+    assert len(common) == sum(map(len, of_classes)) == n_sample
+    assert set.union(*of_classes).isdisjoint(common) == (n_sample == 20)
+
+
+def test_many_rows_count_once_too(monkeypatch):
+    """Rows are compared by hashes then."""
+    monkeypatch.setattr("cavity.training.initial.SORTED_ROWS", 0)
+    X, y = clouds(n_rows=6)
+    Z = initial_inducing_points(np.repeat(X, 10, axis=0), np.repeat(y, 10), 3, 50, "kmeans", np.random.default_rng(0))
+    np.testing.assert_array_equal(Z, np.stack([X] * 3))
 
 
 @pytest.mark.parametrize("how", HOW)
