@@ -75,9 +75,9 @@ def main(
 ) -> None:
     """Run benchmarks and append the results to the history.
 
-    NAME is step, fit, predict, scaling or quality, memory, source, classes, ranks, busy, short_limits or start. The name
-    history prints the latest and the best results, plot draws them, and page writes them into the README.md beside the
-    history. Without a name: the first five, plot and page.
+    NAME is step, fit, predict, scaling or quality, memory, source, classes, ranks, busy, short_limits or start. The
+    name history prints the latest and the best results, plot draws them, and page writes them into the README.md beside
+    the history. Without a name: the first five, plot and page.
 
     Examples: python -m benchmarks step --threads 2, or python -m benchmarks step --against ../main/src
     """

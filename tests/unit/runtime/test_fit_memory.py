@@ -15,6 +15,7 @@ from cavity.data import Arrays
 from cavity.datasets import make_waveform
 from cavity.gp import residual
 from cavity.kernels import RBF
+from cavity.numerics import linalg
 from cavity.runtime import memory
 from cavity.runtime.distributed import Workers
 from cavity.runtime.memory import (
@@ -293,14 +294,14 @@ def counted(method, size):
     def cholesky(shape, *args, **kwargs):
         return np.prod(shape[:-2]) * shape[-1] ** 3 / 3
 
-    def inverse(shape, *args, **kwargs):
-        return np.prod(shape[:-2]) * shape[-1] ** 3
+    def solve(shape, of_columns, *args, **kwargs):
+        return np.prod(shape) * of_columns[-1]
 
     def product(into, a, b, *args, **kwargs):
         return 2 * np.prod(a) * b[-1]
 
     aten = torch.ops.aten
-    extra = {aten.baddbmm_: product, aten.linalg_cholesky_ex: cholesky, aten.linalg_solve_triangular: inverse}
+    extra = {aten.baddbmm_: product, aten.linalg_cholesky_ex: cholesky, aten.linalg_solve_triangular: solve}
     work = cavity_step(method, sparse_images(size), size, "float64", "cpu")
     work.call()
     with torch.inference_mode(), FlopCounterMode(display=False, custom_mapping=extra) as counter:
@@ -313,6 +314,10 @@ def counted(method, size):
 def test_operations_are_those_that_torch_counts(method, size):
     C, M, B, D = size
     assert step_cost(method, C, M, D, B).flop == pytest.approx(counted(method, size), rel=0.05)
+
+
+def test_the_size_of_matrices_whose_halves_are_skipped():
+    assert memory.SKIPPING_POINTS == 2 * linalg.LEAST_HALF
 
 
 def test_operations_of_vi_but_for_its_quadrature():
