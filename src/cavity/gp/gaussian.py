@@ -144,12 +144,13 @@ class Thinned:
 
     @cached_property
     def m(self) -> Float[Tensor, "C M"]:
-        """The mean: (1 − δ) P'⁻¹r = m − εP⁻¹m + …"""
-        return self._series(self.q.m[..., None])[..., 0]
+        """The mean: (1 − δ) P'⁻¹r = m − εP⁻¹m + …, with one more term, because log Z multiplies its error by 1/δ."""
+        return self._series(self.q.covariance, self.q.m[..., None], self.terms + 1)[..., 0]
 
     def project_with_covariance(self, W: Float[Tensor, "_ M B"]) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean and variance of υᵀu for every row, and the covariance times W."""
-        covW = self._series(torch.matmul(self.q.covariance.to(W.dtype), W)).div_(self.keep[:, None, None].to(W.dtype))
+        C, keep = self.q.covariance.to(W.dtype), self.keep[:, None, None].to(W.dtype)
+        covW = self._series(C, torch.matmul(C, W), self.terms).div_(keep)
         return vector_times(self.m.to(W.dtype), W).to(self.m.dtype), (W * covW).sum(-2, dtype=self.m.dtype), covW
 
     def log_normalizer_ratio(self, r: Float[Tensor, "C M"]) -> Float[Tensor, "C"]:
@@ -160,11 +161,10 @@ class Thinned:
         log_det = C.shape[-1] * keep.log() + epsilon * trace - 0.5 * epsilon.square() * of_square
         return 0.5 * ((r * (keep[:, None] * self.m - self.q.m)).sum(-1) - log_det)
 
-    def _series(self, first: Float[Tensor, "C M n"]) -> Float[Tensor, "C M n"]:
-        """Return (I − εP⁻¹ + ε²P⁻² − …) times the first term."""
-        C, factor = self.q.covariance.to(first.dtype), (1.0 - 1.0 / self.keep)[:, None, None].to(first.dtype)
-        total = first
-        for _ in range(self.terms - 1):  # (…(1 + f C) first, by Horner's rule
+    def _series(self, C: Float[Tensor, "C M M"], first: Float[Tensor, "C M n"], terms: int) -> Float[Tensor, "C M n"]:
+        """Return (I − εC + ε²C² − …) times the first term, for C = P⁻¹."""
+        factor, total = (1.0 - 1.0 / self.keep)[:, None, None].to(first.dtype), first
+        for _ in range(terms - 1):  # first − εC (first − εC (…)), by Horner's rule
             total = torch.addcmul(first, factor, torch.matmul(C, total))
         return total
 

@@ -75,7 +75,7 @@ def pull_back(prior: Prior, f: Conditional, gradient: Gradient) -> dict[str, Ten
     if len(L_inverse) == 1:  # all classes share it, so their sum takes one product
         gradient = Gradient(*(by.sum(0, keepdim=True) for by in gradient))
     by_gram = congruence(L_inverse, gradient.gram)
-    by_cross = torch.matmul(L_inverse.mT.to(gradient.cross.dtype), gradient.cross)
+    by_cross = torch.matmul(prior.whitening(gradient.cross.dtype).mT, gradient.cross)
     by_diagonal, raised = by_gram.diagonal(dim1=-2, dim2=-1).sum(-1), prior.least_noise
     by_noise = torch.where(prior.is_raised, raised * by_diagonal, by_diagonal) + gradient.kappa.sum(-1)
     by_noise = noise * sum_to(by_noise, noise.shape)

@@ -113,6 +113,14 @@ class Prior:
         """L⁻¹."""
         return inverse_lower(self.L)
 
+    @cached_property
+    def _rounded_L_inverse(self) -> Float[Tensor, "_ M M"]:
+        return self.L_inverse.to(self.dtype)
+
+    def whitening(self, dtype: torch.dtype) -> Float[Tensor, "_ M M"]:
+        """Return L⁻¹ in the precision of what it is multiplied with."""
+        return self.L_inverse if dtype == self.L_inverse.dtype else self._rounded_L_inverse
+
     def conditional(self, X: Float[Tensor, "B D"], in_double: bool = False, is_batch: bool = False) -> Conditional:
         """Return p(f | u) at the rows of X (eqs. 4, 5), with k(Z, X) in `dtype`, or in double precision to predict.
 
@@ -121,7 +129,7 @@ class Prior:
         """
         blocks = self._bound_in_double.blocks_to_predict(X) if in_double else self.bound.blocks(X)
         cross = blocks.cross.to(self.dtype) if is_batch else blocks.cross
-        W = lower_times(self.L_inverse.to(cross.dtype), cross)
+        W = lower_times(self.whitening(cross.dtype), cross)
         kappa = blocks.diag + self.noise[:, None]
         s = floor_positive(kappa - W.square().sum(-2, dtype=kappa.dtype), kappa, self.dtype)
         return Conditional(W, s.expand(self.n_classes, -1), blocks)

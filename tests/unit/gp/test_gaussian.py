@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cavity.gp.gaussian import Posterior, Whitened, sum_of_sites
+from cavity.gp.gaussian import SERIES, Natural, Posterior, Thinned, Whitened, project_sites, sum_of_sites
 from cavity.gp.prior import Conditional
 from tests.problems import kappa, random_sites
 from tests.reference import oracle
@@ -123,3 +123,50 @@ def test_posterior_on_a_device_leaves_the_graph_behind(prior):
     assert not there.prior.Z.requires_grad
     assert not any(value.requires_grad for value in there.prior.params.values())
     assert isinstance(there.prior.conditional(torch.from_numpy(PROBLEM.X)), Conditional)
+
+
+# --- A fraction of the sites without another factorization ---
+
+
+@pytest.mark.parametrize("keep", [None, [0.5, 0.999, 0.7]])
+@pytest.mark.parametrize(("dtype", "tol"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
+def test_a_projection_by_a_triangular_solve_is_that_of_the_factor(prior, keep, dtype, tol):
+    natural = Natural(*prior.whiten(*random_sites(*prior.L.shape[:2])))
+    keep = None if keep is None else torch.tensor(keep, dtype=torch.float64)
+    W = prior.conditional(torch.from_numpy(PROBLEM.X)).W
+    found = project_sites(natural, W.to(dtype), keep)
+    for x, expected in zip(found, Whitened.from_sites(*natural, keep=keep).project(W), strict=True):
+        assert x.dtype == torch.float64
+        torch.testing.assert_close(x, expected, rtol=tol, atol=tol)
+
+
+def thinned(prior, removed):
+    """The Gaussian of a factorization, and that of the series, with different fractions of the classes removed."""
+    natural = Natural(*prior.whiten(*random_sites(*prior.L.shape[:2])))
+    keep = 1.0 - removed * torch.linspace(0.3, 1.0, len(natural.S), dtype=torch.float64)
+    q, exact = Whitened.from_sites(*natural), Whitened.from_sites(*natural, keep=keep)
+    ratio = exact.log_normalizer(keep[:, None] * natural.r) - q.log_normalizer(natural.r)
+    return exact, ratio, Thinned(q, keep, Thinned.terms_for(keep)), natural
+
+
+@pytest.mark.parametrize("removed", [1e-9, *SERIES.values()])
+def test_the_series_is_as_exact_as_a_factorization(prior, removed):
+    exact, ratio, series, natural = thinned(prior, removed)
+    W = prior.conditional(torch.from_numpy(PROBLEM.X)).W
+    for found, expected in zip(
+        (series.m, *series.project_with_covariance(W)), (exact.m, *exact.project_with_covariance(W)), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=2e-10)
+    torch.testing.assert_close(series.log_normalizer_ratio(natural.r), ratio, rtol=1e-9, atol=1e-12)
+
+
+def test_each_term_of_the_series_counts(prior):
+    exact, _, series, _ = thinned(prior, max(SERIES.values()))
+    fewer = Thinned(series.q, series.keep, series.terms - 1)
+    assert (fewer.m - exact.m).abs().max() > 10 * (series.m - exact.m).abs().max()
+
+
+def test_many_removed_sites_need_a_factorization():
+    least = 1.0 - max(SERIES.values())
+    assert Thinned.terms_for(torch.tensor([1.0, 0.9 * least])) is None
+    assert Thinned.terms_for(torch.tensor([1.0, 1.0 - 1e-9], dtype=torch.float64)) == min(SERIES)

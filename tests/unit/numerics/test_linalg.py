@@ -14,10 +14,12 @@ from cavity.numerics.linalg import (
     JitterLog,
     add_to_diagonal_,
     cholesky,
+    congruence,
     inverse_by_halves,
     inverse_lower,
     is_recording,
     lower_times,
+    square_of_lower,
     sum_to,
     symmetrize,
     times_vector,
@@ -195,3 +197,26 @@ def test_inverse_by_halves_is_the_inverse(M):
     found = inverse_by_halves(L)
     torch.testing.assert_close(found @ L, torch.eye(M, dtype=L.dtype).expand_as(L), rtol=0, atol=1e-12)
     assert torch.equal(found, found.tril())
+
+
+# --- Products with triangular and symmetric matrices ---
+
+AROUND = [1, 2, 7, 2 * LEAST_HALF - 1, 2 * LEAST_HALF, 2 * LEAST_HALF + 1]  # sizes without and with a skipped part
+
+
+@pytest.mark.parametrize("size", AROUND)
+@pytest.mark.parametrize("n_factors", [1, 3])
+def test_a_congruence_is_two_products(size, n_factors):
+    L, A = random(n_factors, size, size).tril(), symmetrize(random(3, size, size, seed=1))
+    found = congruence(L, A)
+    torch.testing.assert_close(found, L.mT @ A @ L, rtol=1e-11, atol=1e-11)
+    assert found.is_contiguous()
+
+
+@pytest.mark.parametrize("size", AROUND)
+@pytest.mark.parametrize("axis", [(), (2,)])
+def test_the_square_of_a_factor_is_symmetric(size, axis):
+    L = random(*axis, 3, size, size).tril()
+    found = square_of_lower(L)
+    torch.testing.assert_close(found, L.mT @ L, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(found, found.mT, rtol=1e-13, atol=1e-13)
