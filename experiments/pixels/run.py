@@ -64,8 +64,9 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     text = [f"{len(known)} of {len(every)} fits.", markdown(head, rows)]
     verdicts = []
     for device, goal in config["goals"].items():
-        if (test := found.get(Fit(device, TEST, 0.0, DEFAULT))) is not None:
-            claim = f"{device}: the test NLL of our defaults is at most {goal['nll']:g} within {goal['seconds']} s"
+        if (test := found.get(Fit(device, TEST, 0.0, goal["fit"]))) is not None:
+            of = "our defaults" if goal["fit"] == DEFAULT else f"the fit “{goal['fit']}”"
+            claim = f"{device}: the test NLL of {of} is at most {goal['nll']:g} within {goal['seconds']} s"
             holds = test["nll"] <= goal["nll"] and test["seconds"] <= goal["seconds"]
             verdicts.append(Verdict(claim, holds, f"{test['nll']:.4f}, {test['seconds']:.0f} s", is_ours=True))
     for device, noise in dict.fromkeys((fit.device, fit.noise) for fit in known if fit.rows == VALIDATION):

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 # How these were chosen: docs/adr/0014-thresholds.md.
 ROWS_PER_STEP, STEPS = 20, (2000, 3000)  # the fewest and the most steps
-GPU_INDUCING = 300  # on a GPU, where these cost little more than the usual ones
+GPU_INDUCING, GPU_BATCH = 500, 1000  # on a GPU, where these cost little more than the usual ones
 NEIGHBOR_ROWS, CLEAR = 2000, 0.8  # a sample of rows, and how many of them have the label of the nearest other row
 
 
@@ -33,6 +33,8 @@ def for_many_features(s: Settings, X: Array, y: NDArray[np.int64], n_rows: int, 
         return s
     is_alike, (fewest, most) = has_common_unit(X), STEPS
     steps = min(max(n_rows // ROWS_PER_STEP, fewest), most)
+    if on_gpu and s.batch_size == "auto" and n_rows > GPU_BATCH:
+        s = replace(s, batch_size=GPU_BATCH)  # for as many epochs, so half the steps
     return replace(
         s,
         method="vi" if s.method == "auto" and _agreement_of_neighbors(X, y, is_alike) >= CLEAR else s.method,

@@ -98,7 +98,7 @@ class SquaredDistances:
             moment = product.sum(-2)
             pull.baddbmm_(inner[block], own.expand(len(pull), -1, -1), beta=-1.0, alpha=-1.0)
             by_precision[block] = of_rows[block] + torch.mul(pull, own, out=product).sum(-2) - moment
-            torch.mul(pull, (2.0 * precision[block])[:, None, :].to(pull.dtype), out=by_Z[block])
+            torch.mul(pull, (2.0 * precision[block])[:, None, :], out=by_Z[block])  # 1/ℓ² may be infinite in single
         return sum_to(by_Z, Z.shape), sum_to(by_precision, precision.shape)
 
     def _blocks(self) -> list[slice]:

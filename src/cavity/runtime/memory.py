@@ -38,25 +38,21 @@ LEAST = 10  # the fewest inducing points or rows of a batch worth proposing
 class _Step(NamedTuple):
     """Counts of a step for one class: M²B and M³ of operations; MB, M² and B of numbers read and written.
 
-    Counted apart are products of which `numerics.linalg` skips a part: `congruence`, `square_of_lower`, `lower_times`.
+    Products count in full, as a GPU computes them. A CPU skips what symmetry and zeros give (`numerics.linalg`).
     """
 
     flop_rows: float
     flop_cubes: float
-    congruences: int
-    squares: int
-    lowers: int
     moved_rows: float
     moved_squares: float
     moved_factors: float
 
 
-SKIPPING_POINTS = 90  # from which on a CPU skips them, as `numerics.linalg` does
 STEPS = {
-    "sep": _Step(7, 3, 2, 2, 0, 21, 71, 250),
-    "ep": _Step(7, 5 / 3, 2, 1, 0, 21, 58, 555),
-    "vi": _Step(6, 20 / 3, 0, 1, 1, 28, 63, 4850),  # with the quadrature of some fifty nodes
-    "gfitc": _Step(24, 44 / 3, 0, 1, 11, 87, 159, 2575),
+    "sep": _Step(8, 16, 21, 71, 250),
+    "ep": _Step(8, 38 / 3, 21, 58, 555),
+    "vi": _Step(8, 26 / 3, 28, 63, 4850),  # with the quadrature of some fifty nodes
+    "gfitc": _Step(46, 50 / 3, 87, 159, 2575),
 }
 
 
@@ -293,11 +289,8 @@ def step_cost(
     """
     C, M, D, B, is_shared = n_classes, n_inducing, n_features, batch_rows / workers, share_kernel and share_inducing
     own, of = (1 if is_shared else C), STEPS[method]
-    skips = M >= SKIPPING_POINTS
-    congruence, square, lower = (9 / 4, 1, 3 / 2) if skips else (4, 2, 2)
-    cubes = of.flop_cubes + congruence * of.congruences + square * of.squares
-    flop = C * M * M * ((of.flop_rows + lower * of.lowers) * B + cubes * M)
-    flop += own * M * ((2 + lower) * M * B + (4 / 3 + congruence) * M * M + 4 * D * (B + M))
+    flop = C * M * M * (of.flop_rows * B + of.flop_cubes * M)
+    flop += own * M * (4 * M * B + 16 / 3 * M * M + 4 * D * (B + M))
     moved = C * (M * (of.moved_rows * B + of.moved_squares * M) + of.moved_factors * B)
     moved += own * M * (39 * B + 42 * M + 37 * D)
     numbers = C * (M * (M + 1) + 1) + _theta_size(C, M, D, share_kernel, share_inducing) + 1

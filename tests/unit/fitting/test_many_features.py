@@ -1,11 +1,13 @@
 """Mini-batches on many features: one scale for pixels, and VI where labels are clear."""
 
 import math
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cavity.fitting.many_features import GPU_INDUCING, for_many_features
+from cavity.fitting.many_features import GPU_BATCH, GPU_INDUCING, for_many_features
 from cavity.fitting.settings import BATCH_SIZE, FULL_BATCH_ROWS, MOST_SEARCHED, N_INDUCING, plan_fit
 from tests.unit.fitting.test_settings import arguments
 
@@ -34,6 +36,21 @@ def test_steps_grow_with_the_rows_of_many_features(n_rows, steps):
     found = for_many_features(arguments(), *pixels(0.0), n_rows, on_gpu=True)
     assert found.n_inducing == GPU_INDUCING
     assert found.max_epochs == math.ceil(steps * BATCH_SIZE / n_rows)
+    assert found.batch_size == GPU_BATCH
+
+
+def test_the_settings_of_the_experiment_on_a_gpu_are_the_defaults():
+    """`experiments/pixels/config.toml` names them all: 55,000 rows for training."""
+    config = tomllib.loads(Path("experiments/pixels/config.toml").read_text())
+    (fit,) = (f for f in config["fits"] if (f["name"], f.get("device")) == ("default", "cuda"))
+    found = for_many_features(arguments(), *pixels(0.0), 55_000, on_gpu=True)
+    assert {name: getattr(found, name) for name in fit["settings"]} == fit["settings"]
+
+
+@pytest.mark.parametrize("size", [None, 300])
+def test_a_given_batch_size_stays_on_a_gpu(size):
+    found = for_many_features(arguments(batch_size=size), *pixels(0.0), N_MANY, on_gpu=True)
+    assert found.batch_size == size
 
 
 @pytest.mark.parametrize(

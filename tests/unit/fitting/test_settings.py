@@ -336,13 +336,32 @@ def test_a_table_too_large_for_a_full_gp_is_searched(changes):
         {"calibrate": 5},
         {"learn_kernel": False},
         {"share_inducing": True},
-        {"dtype": "float32"},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_who_says_how_to_learn_gets_no_search(changes):
     for n_rows in (100, FULL_BATCH_ROWS, FULL_BATCH_ROWS + 1):
         assert not plan(n_rows, **changes).searches
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float64", "float32"])
+def test_the_precision_of_mini_batches_leaves_how_to_learn_open(dtype):
+    assert plan(FULL_BATCH_ROWS + 1, dtype=dtype).searches
+    assert plan(FULL_BATCH_ROWS, dtype=dtype).searches == (dtype != "float32")  # EP at fixed points needs double
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "dtype"),
+    [
+        (FULL_BATCH_ROWS + 1, MOST_SEARCHED + 1, "float32"),
+        (FULL_BATCH_ROWS + 1, MOST_SEARCHED, "float64"),
+        (FULL_BATCH_ROWS, MOST_SEARCHED + 1, "float64"),
+    ],
+)
+def test_single_precision_is_for_mini_batches_of_many_features(n_rows, n_features, dtype):
+    for given in ("auto", "float64"):
+        found = plan_fit(arguments(device="cpu", dtype=given), n_rows, 0, n_features=n_features).dtype
+        assert found == (dtype if given == "auto" else given)
 
 
 def test_fixed_inducing_points_are_as_many_as_the_work_allows():

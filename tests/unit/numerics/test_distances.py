@@ -76,6 +76,14 @@ def test_single_precision_is_single():
     assert 0 < (single.to(X.float()) - double.to(X)).abs().max() < 1e-5
 
 
+def test_gradient_is_finite_where_single_precision_overflows():
+    Z = torch.full((1, 2, 1), 5e-324, dtype=torch.float64)
+    distances = SquaredDistances(Z, torch.full((1, 1), 1e60, dtype=torch.float64), torch.float32)
+    X, by = Z[0].float(), torch.ones(1, 2, 2, dtype=torch.float64)
+    distances.to(X)
+    assert all(torch.isfinite(x).all() for x in distances.gradient(X, by.clone(), by.clone()))
+
+
 def test_distances_are_never_negative():
     Z = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 50, 3)))
     distances = SquaredDistances(Z, torch.ones(1, 3, dtype=Z.dtype), torch.float64)
