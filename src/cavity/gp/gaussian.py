@@ -27,6 +27,7 @@ from cavity.numerics.linalg import (
 
 # The terms of `Thinned` and the largest fraction of the sites for them: what is left out is below 1e-10.
 SERIES = {2: 1e-5, 3: 1e-4}
+SOLVED_ROWS = 1.5  # for each inducing point, up to which a triangular solve is faster than an inverse and a product
 
 
 class Natural(NamedTuple):
@@ -56,10 +57,10 @@ def project_sites(
 ) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"]]:
     """Return mean and variance of υᵀu for every row under the prior times sites, of which `keep` is the fraction.
 
-    The same as `Whitened.from_sites(…).project(W)`; on a CPU by one triangular solve, without an inverse.
+    The same as `Whitened.from_sites(…).project(W)`; on a CPU, for few rows, by one triangular solve without an inverse.
     """
     S, r = natural
-    if W.is_cuda:
+    if W.is_cuda or W.shape[-1] > SOLVED_ROWS * W.shape[-2]:
         return Whitened.from_sites(S, r, keep).project(W)
     R = _factor(S, keep)
     r = r if keep is None else keep[:, None] * r

@@ -133,7 +133,7 @@ def test_posterior_on_a_device_leaves_the_graph_behind(prior):
 def test_a_projection_by_a_triangular_solve_is_that_of_the_factor(prior, keep, dtype, tol):
     natural = Natural(*prior.whiten(*random_sites(*prior.L.shape[:2])))
     keep = None if keep is None else torch.tensor(keep, dtype=torch.float64)
-    W = prior.conditional(torch.from_numpy(PROBLEM.X)).W
+    W = prior.conditional(torch.from_numpy(PROBLEM.X)).W[..., : prior.L.shape[-1]]  # few rows
     found = project_sites(natural, W.to(dtype), keep)
     for x, expected in zip(found, Whitened.from_sites(*natural, keep=keep).project(W), strict=True):
         assert x.dtype == torch.float64
