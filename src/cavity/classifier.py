@@ -75,7 +75,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             rows, which come with EP, choose the scaling and the kernel's parameters. Up to 1,500 rows (1,370 with five
             classes, 1,090 with ten), all rows are then inducing points. Up to 2,000 rows, 200 to 600 fixed points
             follow, and above, 200 points that mini-batches move. Otherwise, and with more than 200 features and
-            2,000 rows, it is 100; in that last case 300 on a GPU.
+            2,000 rows, it is 100; in that last case 500 on a GPU.
         inducing_points: initial values in units of X, (M, D) or (C, M, D); overrides `n_inducing` and `init`.
         init: initial inducing points: "kmeans" of all rows, "kmeans-per-class" (half from the rows of the class),
             "random" rows, or "paper" (random rows, and kernel and noise as in the paper).
