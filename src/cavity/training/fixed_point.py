@@ -141,7 +141,7 @@ def _sample(count: int, whole: int, device: torch.device) -> slice | Tensor:
     """Return which entries of a tensor are in the sample, the same at every call; all of them in small states."""
     if whole <= LARGE_STATE:
         return slice(None)
-    generator = torch.Generator().manual_seed(0)  # not every so many: rows may be in an order with a period
+    generator = torch.Generator().manual_seed(0)  # not every n-th: the order of rows may have a period
     return torch.randint(count, (max(count * LARGE_STATE // whole, 1),), generator=generator).to(device)
 
 
