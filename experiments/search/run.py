@@ -1,4 +1,4 @@
-"""The choices of the search for small tables, one at a time: kernel, scaling, objective, priors, rows, precision."""
+"""The choices of the search for small tables, one at a time: kernel, inputs, objective, priors, rows, precision."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cavity.fitting import search
 from cavity.report.palette import BLUE
 from experiments.common import DIGITS, Mean, Split, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
+from experiments.search.warps import inputs
 from experiments.tables.run import table_split
 
 DEFAULT = "default"
@@ -35,13 +36,13 @@ SECONDS = {"soybean": 5.0, "page_blocks": 4.0, "car": 3.0, "splice": 3.0}  # rel
 
 
 def jobs(config: Config) -> list[Job]:
-    """List a fit for each candidate and each split of a table."""
-    rows = [config["train_rows"], config["test_rows"]]
+    """List a fit for each candidate and each split of a table; some candidates have more splits."""
+    rows, splits = [config["train_rows"], config["test_rows"]], config["splits"]
     return [
         {"table": table, "split": i, "candidate": name, "changes": changes, "seed": i, "rows": rows}
         for table in config["tables"]
-        for i in config["splits"]
         for name, changes in config["candidates"].items()
+        for i in splits + [k for k in config["more_splits"].get(name, []) if k not in splits]
     ]
 
 
@@ -59,7 +60,7 @@ def fit_changed(changes: dict[str, Any], seed: int, rows: Split) -> Record:
     """Fit and score our defaults with these changes of arguments and constants."""
     arguments = {name: value for name, value in changes.items() if name in ARGUMENTS}
     kernels = [name or None for name in changes.get("kernels", [])] or [arguments.pop("kernel", None)]
-    with _changed(changes):
+    with _changed(changes), inputs(changes.get("more_inputs", []), changes.get("fewer_inputs", [])):
         fits = [GPClassifier(kernel=k, random_state=seed, device="cpu", **arguments) for k in kernels]
         model: Any = fits[0] if len(fits) == 1 else _Mean(fits)
         found = scored_fit(model, rows)
