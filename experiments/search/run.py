@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -36,13 +37,14 @@ SECONDS = {"soybean": 5.0, "page_blocks": 4.0, "car": 3.0, "splice": 3.0}  # rel
 
 
 def jobs(config: Config) -> list[Job]:
-    """List a fit for each candidate and each split of a table; some candidates have more splits."""
-    rows, splits = [config["train_rows"], config["test_rows"]], config["splits"]
+    """List a fit for each candidate and each split of a table, and for each map of columns of numbers."""
+    rows = [config["train_rows"], config["test_rows"]]
+    cells = [*product(config["tables"], config["splits"], config["candidates"].items())]
+    maps = [(DEFAULT, {}), *config["inputs"].items()]
+    cells += [cell for cell in product(config["input_tables"], config["input_splits"], maps) if cell not in cells]
     return [
         {"table": table, "split": i, "candidate": name, "changes": changes, "seed": i, "rows": rows}
-        for table in config["tables"]
-        for name, changes in config["candidates"].items()
-        for i in splits + [k for k in config["more_splits"].get(name, []) if k not in splits]
+        for table, i, (name, changes) in cells
     ]
 
 
