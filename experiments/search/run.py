@@ -20,6 +20,7 @@ from cavity.fitting import search
 from cavity.report.palette import BLUE
 from experiments.common import DIGITS, Mean, Split, grouped, markdown, mean_of, percent_of_log, scored_fit
 from experiments.experiment import Config, Job, Summary, Verdict
+from experiments.search.longer import longer
 from experiments.search.warps import inputs
 from experiments.tables.run import table_split
 
@@ -30,6 +31,7 @@ CONSTANTS = (
     "MOST_EVIDENCE",
     "LEARN_ROWS",
     "START_ROWS",
+    "STEPS",
     "FINAL_STEPS",
     "ROUGHNESS",
 )  # of cavity.fitting.search
@@ -62,7 +64,8 @@ def fit_changed(changes: dict[str, Any], seed: int, rows: Split) -> Record:
     """Fit and score our defaults with these changes of arguments and constants."""
     arguments = {name: value for name, value in changes.items() if name in ARGUMENTS}
     kernels = [name or None for name in changes.get("kernels", [])] or [arguments.pop("kernel", None)]
-    with _changed(changes), inputs(changes.get("more_inputs", []), changes.get("fewer_inputs", [])):
+    maps, more = (changes.get(f"{which}_inputs", []) for which in ("more", "fewer")), changes.get("more_steps", [0, 0])
+    with _changed(changes), inputs(*maps), longer(*more):
         fits = [GPClassifier(kernel=k, random_state=seed, device="cpu", **arguments) for k in kernels]
         model: Any = fits[0] if len(fits) == 1 else _Mean(fits)
         found = scored_fit(model, rows)
@@ -143,7 +146,56 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     claim += f" (preliminary: {len(done)} of {n_all} tables)" if len(done) < n_all else ""
     holds = ratios[best].mean > -config["margin"]
     verdict = Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)
-    return Summary("\n\n".join(text), [verdict], {"search": _draw(ratios)})
+    about_inputs, of_inputs = _compare_inputs(by, config)
+    return Summary("\n\n".join([*text, *about_inputs]), [verdict, *of_inputs], {"search": _draw(ratios)})
+
+
+def _compare_inputs(by: dict[tuple[Any, ...], Record], config: Config) -> tuple[list[str], list[Verdict]]:
+    """Compare maps of the columns of numbers with those of the default, on all splits of each table."""
+    names, splits = list(config["inputs"]), config["input_splits"]
+    done = [
+        table
+        for table in config["input_tables"]
+        if all((table, i, name) in by for i in splits for name in (DEFAULT, *names))
+    ]
+    of = f"{len(done)} of {len(config['input_tables'])} tables with columns of numbers"
+    text = ["### Maps of columns of numbers", f"{of} have all of their fits, on {len(splits)} splits each."]
+    if not done:
+        return text, []
+
+    def change(table: str, name: str) -> float:
+        return mean_of(math.log(by[table, i, name]["nll"] / by[table, i, DEFAULT]["nll"]) for i in splits).mean
+
+    def seconds(name: str) -> float:
+        return float(sum(by[*at, name]["cpu_seconds"] for at in fits))
+
+    ratios = {name: mean_of(change(table, name) for table in done) for name in names}
+    fits = [(table, i) for table in done for i in splits]
+    rows = [
+        [
+            name,
+            percent_of_log(ratios[name]),
+            str(sum(change(table, name) < 0.0 for table in done)),
+            str(sum(by[*at, name]["nll"] < by[*at, DEFAULT]["nll"] for at in fits)),
+            str(sum(by[*at, name]["nll"] > by[*at, DEFAULT]["nll"] for at in fits)),
+            f"{seconds(name) / seconds(DEFAULT):.2f}",
+        ]
+        for name in names
+    ]
+    head = ["maps", "NLL, geometric mean", "tables that are better", "fits that are better", "that are worse", "time"]
+    text += [markdown(head, rows), "NLL of each, mean over the splits."]
+    means = {
+        (table, name): mean_of(by[table, i, name]["nll"] for i in splits).mean
+        for table in done
+        for name in (DEFAULT, *names)
+    }
+    each = [[table, *(f"{means[table, name]:.4f}" for name in (DEFAULT, *names))] for table in done]
+    text.append(markdown(["table", DEFAULT, *names], each))
+    best = min(names, key=lambda name: ratios[name].mean)
+    claim = f"no learned map of columns lowers the NLL by more than {config['margin']:.0%} (geometric mean)"
+    claim += f" (preliminary: {of})" if len(done) < len(config["input_tables"]) else ""
+    holds = ratios[best].mean > -config["margin"]
+    return text, [Verdict(claim, holds, f"{best}: {percent_of_log(ratios[best])}", is_ours=True)]
 
 
 def _draw(ratios: dict[str, Mean]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,7 +12,9 @@ from cavity.gp.gradients import pull_back
 from cavity.gp.probabilities import log_p_of
 from cavity.inference import EP, SEP, Terms
 from cavity.inference.ep import leave_one_out
+from experiments.experiment import read_config
 from experiments.leave_one_out.objective import AVERAGE, OWN, PredictiveSEP
+from experiments.leave_one_out.run import jobs, run, summarize
 from tests.problems import converge, objective, random_problem
 from tests.reference.test_inference import signs
 
@@ -96,3 +100,37 @@ def test_at_the_end_of_training_it_is_log_z():
     assert float(found.log_z) == float(expected.log_z)
     with pytest.raises(ValueError, match="alpha must be 1"):
         PredictiveSEP(0.5)
+
+
+CONFIG = read_config(Path(__file__).parents[3] / "experiments" / "leave_one_out", smoke=False)
+SMALL = CONFIG | {"tables": {"larger": ["a"], "small": ["b", "c"]}}
+
+
+def records(factor):
+    """NLL of log Z times a factor, twice that without calibration."""
+    about = {"sharpness": 2.0, "cpu_seconds": 1.0}
+    nll = [1.0 if job["objective"] == "log Z" else factor[job["table"]] for job in jobs(SMALL)]
+    return [job | about | {"nll": x, "nll_uncalibrated": 2.0 * x} for job, x in zip(jobs(SMALL), nll, strict=True)]
+
+
+def test_sizes_are_judged_apart():
+    made = records({"a": 0.5, "b": 1.0, "c": 1.0})
+    found = summarize(made, SMALL, Path())
+    assert [v.holds for v in found.verdicts] == [False, True]
+    assert "-50.0" in found.text
+    part = summarize(made[:-1], SMALL, Path())
+    assert part.verdicts[1].claim.endswith("on small tables (preliminary: 1 of 2)")
+    assert summarize(made[:1], SMALL, Path()).verdicts == []
+
+
+def test_a_job_is_made_with_its_objective(monkeypatch):
+    """And without it the fit is that of SEP: the first job has no changes."""
+    seen = []
+    monkeypatch.setattr(PredictiveSEP, "log_density", lambda self, *args: seen.append(self) or 1 / 0)
+    small = read_config(Path(__file__).parents[3] / "experiments" / "leave_one_out", smoke=True)
+    first, half, average = jobs(small)
+    assert run(first)["nll"] > 0.0
+    for job in (half, average):
+        with pytest.raises(ZeroDivisionError):
+            run(job)
+    assert [(m.weight, m.leaves_out) for m in seen] == [(0.5, OWN), (1.0, AVERAGE)]
