@@ -92,9 +92,9 @@ class PredictiveSEP(SEP):
         own, prior_var = batch.own.clone(), f.W.square().sum(-2).to(h.dtype).expand_as(h).clone()
         with torch.enable_grad():
             moments = [x.clone().requires_grad_() for x in (a, h, f.s)]
-            left = _left_out(*moments, prior_var, own)
-            total, *by_left = _log_win(*(x.detach() for x in left), batch)
-            by = torch.autograd.grad(left, moments, by_left)
+            mean, var = _left_out(moments[0], moments[1], moments[2], prior_var, own)
+            total, *by_left = _log_win(mean.detach(), var.detach(), batch)
+            by = torch.autograd.grad([mean, var], moments, by_left)
         return total, _gradient(q, covW, f, *by)
 
 
