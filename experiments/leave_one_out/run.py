@@ -40,8 +40,13 @@ def jobs(config: Config) -> list[Job]:
         for size, tables in config["tables"].items()
         for table in tables
         for k in config["splits"][size]
-        for name, changes in config["objectives"].items()
+        for name, changes in _objectives(config, size).items()
     ]  # fmt: skip
+
+
+def _objectives(config: Config, size: str) -> dict[str, Any]:
+    """Return the objectives that tables of this size are fitted with."""
+    return {name: changes for name, changes in config["objectives"].items() if name not in config["without"][size]}
 
 
 def cost(job: Job) -> float:
@@ -63,8 +68,9 @@ def run(job: Job) -> Record:
 
 def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     """Compare the objectives with log Z on the tables that have all of their fits, larger and small ones apart."""
-    names, text, verdicts, ratios = list(config["objectives"]), [], [], {}
+    text, verdicts, ratios = [], [], {}
     for size, tables in config["tables"].items():
+        names = list(_objectives(config, size))
         of_size = grouped((r for r in records if r["size"] == size), "table", "split", "objective")
         cells = {(str(key[0]), int(key[1]), str(key[2])): group[0] for key, group in of_size.items()}
         wanted = [(table, k) for table in tables for k in config["splits"][size]]
@@ -81,7 +87,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         found = ratios[size][best, CALIBRATED]
         evidence = f"{best}: {percent_of_log(found)}"
         verdicts.append(Verdict(claim, found.mean > -config["margin"], evidence, is_ours=True))
-    return Summary("\n\n".join(text), verdicts, {"leave-one-out": _draw(ratios, names)} if ratios else {})
+    return Summary("\n\n".join(text), verdicts, {"leave-one-out": _draw(ratios, config)} if ratios else {})
 
 
 def _ratio(cells: Cells, done: list[tuple[str, int]], name: str, score: str) -> Mean:
@@ -114,9 +120,9 @@ def _each(cells: Cells, done: list[tuple[str, int]], names: list[str]) -> str:
     return markdown(["table", *names], rows)
 
 
-def _draw(ratios: dict[str, dict[tuple[str, str], Mean]], names: list[str]) -> Any:
+def _draw(ratios: dict[str, dict[tuple[str, str], Mean]], config: Config) -> Any:
     """Draw the NLL of each objective relative to log Z, a panel for each size, with bars of one standard error."""
-    others = [name for name in names if name != LOG_Z]
+    others = [name for name in config["objectives"] if name != LOG_Z]
     figure = new_figure(3.2 + 2.6 * len(ratios), 0.4 * max(len(others), 3) + 1.3)
     panels = figure.subplots(1, len(ratios), sharey=True, squeeze=False)[0]
     for axes, (size, of_size) in zip(panels, ratios.items(), strict=True):
@@ -124,8 +130,10 @@ def _draw(ratios: dict[str, dict[tuple[str, str], Mean]], names: list[str]) -> A
         for (score, what), style, face, shift in zip(
             SCORES.items(), (STYLES["ep"], STYLES["sep"]), ("white", None), (-0.12, 0.12), strict=True
         ):
-            mean, se = (100.0 * np.array([getattr(of_size[n, score], part) for n in others]) for part in Mean._fields)
-            axes.errorbar(mean, np.arange(len(others)) + shift, xerr=se, color=style.color, marker=style.marker,
+            places = [i for i, name in enumerate(others) if (name, score) in of_size]
+            found = [of_size[others[i], score] for i in places]
+            mean, se = (100.0 * np.array([getattr(ratio, part) for ratio in found]) for part in Mean._fields)
+            axes.errorbar(mean, np.array(places) + shift, xerr=se, color=style.color, marker=style.marker,
                           markerfacecolor=face, markersize=5, linestyle="none", label=what)  # fmt: skip
         axes.set_yticks(range(len(others)), others)
         axes.set_ylim(len(others) - 0.5, -0.5)
