@@ -183,7 +183,14 @@ def _compare_inputs(by: dict[tuple[Any, ...], Record], config: Config) -> tuple[
         for name in names
     ]
     head = ["maps", "NLL, geometric mean", "tables that are better", "fits that are better", "that are worse", "time"]
-    text += [markdown(head, rows), "NLL of each, mean over the splits."]
+    n_others = len(set(config["tables"]) - set(config["input_tables"]))
+    over_all = {name: mean_of([*(change(table, name) for table in done), *[0.0] * n_others]) for name in names}
+    shown = ", ".join(f"{name} {percent_of_log(ratio)}" for name, ratio in over_all.items())
+    text += [
+        markdown(head, rows),
+        f"With the {n_others} tables without such columns, where nothing changes: {shown}.",
+        "NLL of each, mean over the splits.",
+    ]
     means = {
         (table, name): mean_of(by[table, i, name]["nll"] for i in splits).mean
         for table in done
