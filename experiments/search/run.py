@@ -122,7 +122,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             "" if name == DEFAULT else percent_of_log(ratios[name]),
             str(sum(by[*at, name]["nll"] < by[*at, DEFAULT]["nll"] for at in done)) if name != DEFAULT else "",
             f"{mean_of(abs(math.log(by[*at, name]['sharpness'])) for at in done).mean:.2f}",
-            f"{sum(by[*at, name]['seconds'] for at in done):.0f}",
+            f"{sum(by[*at, name]['cpu_seconds'] for at in done):.0f}",
         ]
         for name in names
     ]
@@ -131,7 +131,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         "NLL, geometric mean",
         "tables that are better",
         "mean of abs(log sharpness)",
-        "seconds of all fits",
+        "processor seconds of all fits",
     ]
     text.append(markdown(head, rows))
     text.append("NLL of each candidate on each table.")

@@ -129,7 +129,8 @@ def test_a_fit_can_choose_each_map(name):
 
 
 def test_maps_are_compared_on_all_splits():
-    small = CONFIG | {"tables": ["a"], "candidates": {"default": {}, "other": {}}, "input_tables": ["a", "b"]}
+    small = CONFIG | {"tables": ["a"], "candidates": {"default": {}, "other": {}}}
+    small |= {"input_tables": ["a", "b"], "input_splits": [0, 1, 2]}
     factor = {"default": 1.0, "other": 1.0, "Yeo-Johnson too": 0.5, "Yeo-Johnson, no quantiles": 2.0}
     about = {"sharpness": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
     made = [job | about | {"nll": (1.0 + job["split"]) * factor.get(job["candidate"], 1.0)} for job in jobs(small)]
