@@ -132,9 +132,11 @@ def _draw(ratios: dict[str, dict[tuple[str, str], Mean]], config: Config) -> Any
         ):
             places = [i for i, name in enumerate(others) if (name, score) in of_size]
             found = [of_size[others[i], score] for i in places]
-            mean, se = (100.0 * np.array([getattr(ratio, part) for ratio in found]) for part in Mean._fields)
-            axes.errorbar(mean, np.array(places) + shift, xerr=se, color=style.color, marker=style.marker,
-                          markerfacecolor=face, markersize=5, linestyle="none", label=what)  # fmt: skip
+            heights = np.array(places) + shift
+            low, middle, high = (100.0 * np.expm1([r.mean + k * r.se for r in found]) for k in (-1.0, 0.0, 1.0))
+            axes.hlines(heights, low, high, color=style.color, linewidth=1.0)
+            axes.plot(middle, heights, color=style.color, marker=style.marker, markerfacecolor=face, markersize=5,
+                      linestyle="none", label=what)  # fmt: skip
         axes.set_yticks(range(len(others)), others)
         axes.set_ylim(len(others) - 0.5, -0.5)
         axes.set_xlabel("change of the NLL in percent; left is better")
