@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.data.schema import find_schema
 from cavity.files.model_file import SavedModel, pack
-from cavity.fitting.encoding import MOST_INDICATORS, Quantile, Standard, TableEncoding, fit_encoding
+from cavity.fitting.encoding import MOST_INDICATORS, Monotone, Standard, TableEncoding, fit_encoding
 from cavity.gp import probabilities as predict
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
@@ -57,11 +57,11 @@ def posterior(
     return Posterior(Prior(kernel, params, noise, Z, n_classes, dtype), Whitened(factor, m), **changes)
 
 
-def quantile() -> Quantile:
+def quantile() -> Monotone:
     """The map of two features, the second of them constant."""
     standard = Standard(np.array([0.5, 0.1]), np.array([2.0, 1.0]))
     knots, levels = np.array([-1.0, 0.25, 3.0]), np.array([-1.5, 0.0, 1.5])
-    return Quantile(standard, (knots, np.array([0.1])), (levels, np.zeros(1)))
+    return Monotone(standard, (knots, np.array([0.1])), (levels, np.zeros(1)))
 
 
 def model(**changes: Any) -> SavedModel:

@@ -1,4 +1,4 @@
-"""Learned monotone maps of each column as further inputs of the search: Yeo-Johnson, and a mixture of two maps."""
+"""A learned monotone map of each column as a further input of the search: a mixture of two maps."""
 
 from __future__ import annotations
 
@@ -16,52 +16,23 @@ from torch import Tensor
 
 from cavity.fitting import encoding as encodings
 from cavity.fitting import search
-from cavity.fitting.encoding import Encoding, Quantile, Scaler, Standard, TableEncoding
+from cavity.fitting.encoding import Encoding, Monotone, Scaler, Standard, TableEncoding
 from cavity.fitting.fit import Fit
 from cavity.fitting.search import FullGP
 from cavity.kernels import Kernel
 from cavity.kernels.base import Blocks, BoundKernel, KernelGradient, Params
-from cavity.numerics.limits import LARGEST_INPUT
 
 Array = NDArray[np.float64]
 
-YEO_JOHNSON, MIXTURE = "yeo-johnson", "mixture"
+MIXTURE = "mixture"
 WEIGHT, WEIGHT_SD = "log_weight", 2.0  # the logit of the part of quantiles, and the sd of its prior around ½
-
-
-@dataclass(frozen=True)
-class YeoJohnson:
-    """The power transform of Yeo and Johnson (2000) of standardized columns; each exponent by maximum likelihood."""
-
-    standard: Standard
-    powers: Any
-
-    @classmethod
-    def fit(cls, X: Array, weight: Array) -> YeoJohnson:
-        """Fit the map to training rows; a row of weight w counts as w copies of it."""
-        from sklearn.preprocessing import PowerTransformer
-
-        standard = encodings.fit_scaler("standard", X, weight)
-        assert isinstance(standard, Standard)
-        copies = np.rint(weight).clip(1).astype(np.int64)
-        return cls(standard, PowerTransformer().fit(np.repeat(standard.transform(X), copies, axis=0)))
-
-    def transform(self, X: Array) -> Array:
-        """Map from the units of X; a gap becomes the center."""
-        found = np.asarray(self.powers.transform(self.standard.transform(X)))
-        return np.where(np.isnan(X), 0.0, found.clip(-LARGEST_INPUT, LARGEST_INPUT))
-
-    def inverse(self, X: Array) -> Array:
-        """Map back to the units of X."""
-        flat = X.reshape(-1, X.shape[-1])
-        return self.standard.inverse(np.asarray(self.powers.inverse_transform(flat))).reshape(X.shape)
 
 
 @dataclass(frozen=True)
 class Mixture(Standard):
     """Standardized columns whose map to quantiles is known: `Warped` mixes both."""
 
-    quantile: Quantile
+    quantile: Monotone
 
 
 class Warped(Kernel):
@@ -136,11 +107,9 @@ def inputs(more: Sequence[str], fewer: Sequence[str]) -> Iterator[None]:
         yield from ((name, fitted(name)) for name in (more if self._n_numbers else ()))
 
     def fitted_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
-        if scaling == YEO_JOHNSON:
-            return YeoJohnson.fit(X, weight)
         if scaling == MIXTURE:
             quantile = fit_scaler("quantile", X, weight)
-            assert isinstance(quantile, Quantile)
+            assert isinstance(quantile, Monotone)
             return Mixture(quantile.standard.mean, quantile.standard.sd, quantile)
         return fit_scaler(scaling, X, weight)
 

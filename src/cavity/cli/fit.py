@@ -48,7 +48,7 @@ from cavity.runtime.progress import command_clock
 
 METHODS = ("auto", "ep", "sep", "gfitc", "vi")  # named here, because importing them would import torch
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "laplace", "linear")
-SCALINGS = {**{name: name for name in ("default", "standard", "common", "quantile", "auto")}, "none": None}
+SCALINGS = {**{name: name for name in ("default", "standard", "common", "quantile", "power", "auto")}, "none": None}
 POSITIVE = click.FloatRange(0.0, min_open=True)
 FRACTION = click.FloatRange(0.0, 1.0, max_open=True)
 HOLDOUT = 0.2  # of the rows, by default

@@ -18,7 +18,7 @@ from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, TIME, Schema
 from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
-from cavity.fitting.encoding import Encoding, Quantile, Scaler, Standard, TableEncoding, Unscaled
+from cavity.fitting.encoding import Encoding, Monotone, Scaler, Standard, TableEncoding, Unscaled
 from cavity.gp.gaussian import Posterior
 from cavity.kernels import (
     RBF,
@@ -246,7 +246,7 @@ def scale(scaler: Scaler, X: Value) -> Value:
     X = is_gap.where(0.0, X)
     if type(scaler) is Standard:
         scaled = (X * 0.5 - 0.5 * scaler.mean) / (0.5 * scaler.sd)  # halves: the difference cannot overflow
-    elif type(scaler) is Quantile:  # interpolate between the knots, and extrapolate with the slope of `Standard`
+    elif type(scaler) is Monotone:  # interpolate between the knots, and extrapolate with the slope of `Standard`
         x, knots = X * 0.5, [0.5 * knots for knots in scaler.knots]
         first, last = (np.array([row[end] for row in knots]) for end in (0, -1))
         outside = (x - first).minimum(0.0) + (x - last).maximum(0.0)
@@ -261,7 +261,7 @@ def scale(scaler: Scaler, X: Value) -> Value:
         knot, width, level, rise = (x.graph.constant(table.ravel()).take(index) for table in tables)
         scaled = level + ((x - knot) / width).clip(0.0, 1.0) * rise + outside / (0.5 * scaler.standard.sd)
     else:
-        raise TypeError(f"scaler must be Standard, Quantile or Unscaled to be exported, got {scaler!r}")
+        raise TypeError(f"scaler must be Standard, Monotone or Unscaled to be exported, got {scaler!r}")
     return is_gap.where(0.0, scaled.clip(-LARGEST_INPUT, LARGEST_INPUT))
 
 

@@ -32,7 +32,7 @@ from cavity.fitting.encoding import (
     Encoding,
     Gap,
     Levels,
-    Quantile,
+    Monotone,
     Scaler,
     Standard,
     TableEncoding,
@@ -46,10 +46,11 @@ from cavity.numerics.limits import LARGEST_INPUT, LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 4  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
+FORMAT = 5  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
 RESIDUAL, LEVELS = "residual.", "levels."  # precede the names of their tensors
 TEXT, LENGTHS = "columns.text", "columns.lengths"  # of the levels of all categories, in UTF-8
+MONOTONE = ("monotone", "quantile")  # the latter in files of format 4 and before
 SINCE: dict[int, dict[str, Any]] = {3: {"columns": None, "parts": None}, 4: {"noise_in_u": True}}  # with defaults
 MAX_UNUSED = 2**26  # numbers of inducing points in the units of X, where columns have no features
 MAX_HISTORY, MAX_EVENTS, MAX_EVENT = 300, 100, 500  # records, records with an event, characters of an event
@@ -142,7 +143,7 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
     q, encoding, tensors = model.posterior.to(torch.device("cpu")), model.encoding, dict[str, torch.Tensor]()
     is_table = isinstance(encoding, TableEncoding)
     scaler = encoding.scaler or Unscaled() if isinstance(encoding, TableEncoding) else encoding
-    if not isinstance(scaler, Standard | Quantile | Unscaled):
+    if not isinstance(scaler, Standard | Monotone | Unscaled):
         raise TypeError(f"encoding={encoding!r} cannot be saved in a model file; use one of cavity.fitting.encoding")
     kernel, factor = q.prior.kernel, q.whitened.R_inverse
     kernel = kernel.kernel if is_table and isinstance(kernel, Grouped) else kernel
@@ -174,11 +175,11 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         tensors |= {RESIDUAL + name: value for name, value in q.residual._asdict().items()}
     if isinstance(q.epsilon, torch.Tensor):
         tensors["epsilon"] = q.epsilon
-    standard = scaler.standard if isinstance(scaler, Quantile) else scaler
+    standard = scaler.standard if isinstance(scaler, Monotone) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Unscaled) and scaler.mean is not None:
         arrays = {"mean": scaler.mean}
-    if isinstance(scaler, Quantile):
+    if isinstance(scaler, Monotone):
         arrays |= {"knots": np.concatenate(scaler.knots), "levels": np.concatenate(scaler.levels)}
         arrays |= {"counts": np.array([len(knots) for knots in scaler.knots], dtype=np.int64)}
     arrays = {f"scaler.{name}": array for name, array in arrays.items()}
@@ -255,7 +256,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("noise_in_u", "by_columns"), lambda v: isinstance(v, bool)),
     "sharpness": lambda v: type(v) is float and 1 / LARGEST_SHARPNESS <= v <= LARGEST_SHARPNESS,
     "epsilon": lambda v: type(v) is float and 0.0 <= v < 1.0,
-    "scaler": lambda v: v in ("standard", "quantile", "unscaled"),
+    "scaler": lambda v: v in ("standard", "monotone", "quantile", "unscaled"),
     "columns": lambda v: v is None or (isinstance(v, list) and all(map(_is_column, v))),
     "parts": lambda v: v is None or _is_parts(v),
     "n_iter": lambda v: type(v) is int and v >= 0,
@@ -297,7 +298,7 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         axes |= residual if any(name in tensors for name in residual) else {}
     axes |= {"scaler.mean": "S", "scaler.sd": "S"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.mean": "S"} if record["scaler"] == "unscaled" and "scaler.mean" in tensors else {}
-    axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] == "quantile" else {}
+    axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] in MONOTONE else {}
     for j in categories:
         axes[f"{LEVELS}{j}"] = (f"rows {j}", f"width {j}")
         sizes[f"rows {j}"] = record["columns"][j]["levels"] + 1
@@ -459,7 +460,7 @@ def _unpack_scaler(kind: str, tensors: Tensors) -> Scaler:
     knots, levels = (tuple(part.copy() for part in np.split(arrays[name], ends)) for name in ("knots", "levels"))
     if not all((a[1:] > a[:-1]).all() for a in knots) or not all((a[1:] >= a[:-1]).all() for a in levels):
         raise ValueError("scaler.knots and scaler.levels must increase")
-    return Quantile(standard, knots, levels)
+    return Monotone(standard, knots, levels)
 
 
 def _read_header(file: BinaryIO) -> tuple[dict[str, str], dict[str, Any], Tensors]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cavity.data.schema import Column, Schema
 from cavity.files.json_values import COMPOSITE, SIMPLE
-from cavity.fitting.encoding import Cycle, Gap, Levels, Quantile, Standard, TableEncoding, Unscaled
+from cavity.fitting.encoding import Cycle, Gap, Levels, Monotone, Standard, TableEncoding, Unscaled
 from cavity.fitting.fit import OnlineFit
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
@@ -31,7 +31,7 @@ from cavity.training.parameters import HyperPrior, ParametricPrior
 
 TAG = "$"
 _OWN = (
-    Column, Schema, Standard, Quantile, Unscaled, TableEncoding, Gap, Cycle, Levels,
+    Column, Schema, Standard, Monotone, Unscaled, TableEncoding, Gap, Cycle, Levels,
     Posterior, Whitened, Prior, ParametricPrior, HyperPrior,
     Grouped, OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual,
 )  # fmt: skip

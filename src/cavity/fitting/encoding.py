@@ -22,7 +22,8 @@ from cavity.numerics.limits import LARGEST_INPUT
 Array = NDArray[np.float64]
 
 BLOCK_NUMBERS = 2**16  # of a block of rows: they fit into a cache, with what is computed of them
-KNOTS = 512  # of a quantile map, at most
+KNOTS = 512  # of a monotone map, at most
+POWERS, POWER_VALUES = (-4.0, 6.0), 4096  # exponents of a power transform; values that decide on one, at most
 SIMILAR_RANGE, LEAST_OF_A_KIND = 3.0, 5  # of features of one kind: largest over median range, and their number
 SKEWNESS, TIES = 1.0, 0.3  # a column of more skewness, or with one value in more of its rows, is skewed
 
@@ -70,8 +71,8 @@ class Standard:
 
 
 @dataclass(frozen=True)
-class Quantile:
-    """A piecewise linear map of each feature to its training quantiles, then to mean 0 and sd 1.
+class Monotone:
+    """A monotone piecewise linear map of each feature: `knots` in the units of X, and the `levels` that they map to.
 
     Outside the training range it continues with the slope of `Standard`, so that far stays far.
     """
@@ -117,7 +118,8 @@ class Unscaled:
 def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
     """Fit the map that `scaling` names to the training rows.
 
-    None, "standard", "common", "quantile", or "skewed": quantiles for skewed columns, and "standard" for the others.
+    None, "standard", "common", "quantile" (to a uniform distribution), "power" (to nearly a normal one), or "skewed":
+    quantiles for skewed columns, and "standard" for the others. All but None and "common" give mean 0 and sd 1.
     """
     standard = _fit_standard(X, weight)
     if scaling is None:
@@ -133,16 +135,54 @@ def fit_scaler(scaling: str | None, X: Array, weight: Array) -> Scaler:
             x, known = np.zeros(len(x)), ~known
         values, index = np.unique(x[known], return_inverse=True)
         count: Array = np.bincount(index, weights=weight[known]).astype(np.float64)
-        if scaling == "skewed" and not _is_skewed(values, count):
-            ends = values[[0, -1]] if len(values) > 1 else values
-            knots.append(ends)
-            levels.append((0.5 * ends - 0.5 * standard.mean[j]) / (0.5 * standard.sd[j]))  # a straight line
-            continue
-        mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
         keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), KNOTS)).round().astype(int))
+        if scaling == "power" or (scaling == "skewed" and not _is_skewed(values, count)):
+            z = (0.5 * values - 0.5 * standard.mean[j]) / (0.5 * standard.sd[j])
+            if scaling == "skewed":  # a straight line
+                keep = keep[[0, -1]] if len(keep) > 1 else keep
+            else:
+                z = _power_transform(z, count)
+            levels.append(z[keep])
+        else:
+            mid_rank = (np.cumsum(count) - 0.5 * count) / count.sum()
+            levels.append((mid_rank[keep] - 0.5) * np.sqrt(12.0))  # mean 0 and sd 1, as of a uniform
         knots.append(values[keep])
-        levels.append((mid_rank[keep] - 0.5) * np.sqrt(12.0))  # mean 0 and sd 1, as of a uniform
-    return Quantile(standard, tuple(knots), tuple(levels))
+    return Monotone(standard, tuple(knots), tuple(levels))
+
+
+def _power_transform(z: Array, count: Array) -> Array:
+    """Return the power transform of Yeo and Johnson (2000) of standardized values, with mean 0 and sd 1.
+
+    Its exponent maximizes the likelihood of a normal distribution, given the weight of each of the distinct values.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if len(z) < 2:
+        return z
+    group = np.arange(len(z)) * min(len(z), POWER_VALUES) // len(z)  # so that this takes milliseconds
+    weight = np.bincount(group, count)
+    size = np.bincount(group, count * np.sign(z) * np.log1p(np.abs(z))) / weight
+    total = float(weight.sum())
+
+    def power(size: Array, exponent: float) -> Array:
+        own = np.where(size >= 0.0, exponent, 2.0 - exponent)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(own == 0.0, size, np.sign(size) * np.expm1(own * np.abs(size)) / own)
+
+    def moments(x: Array, weight: Array) -> tuple[float, float]:
+        mean = float((weight * x).sum() / total)
+        return mean, float((weight * (x - mean) ** 2).sum() / total)
+
+    def loss(exponent: float) -> float:
+        variance = moments(power(size, exponent), weight)[1]
+        return 0.5 * total * np.log(max(variance, np.finfo(float).tiny)) - (exponent - 1.0) * float(weight @ size)
+
+    found = minimize_scalar(loss, bounds=POWERS, method="bounded", options={"xatol": 1e-5})
+    exponent = round(float(found.x), 3)  # so that rounding errors do not change it
+    x = power(np.sign(z) * np.log1p(np.abs(z)), exponent)
+    mean, variance = moments(x, count)
+    variance /= max(1.0 - 1.0 / total, 0.5)
+    return np.asarray((x - mean) / np.sqrt(variance)) if variance > 0.0 else z
 
 
 def _is_skewed(values: Array, count: Array) -> bool:
@@ -406,7 +446,7 @@ def fit_encoding(
 
     Args:
         schema: what the columns hold; None where all hold numbers.
-        scaling: of numbers: None, "standard", "quantile", or "default": "standard" where all columns are numbers
+        scaling: of numbers: a name as of `fit_scaler`, or "default": "standard" where all columns are numbers
             without gaps, "skewed" elsewhere.
         X: the cells of the training rows, or of a sample of them, (N, D).
         y: their labels 0 … C−1.
@@ -449,9 +489,9 @@ def _take(scaler: Scaler | None, columns: Sequence[int]) -> Scaler:
     chosen = list(columns)
     if isinstance(scaler, Standard):
         return Standard(scaler.mean[chosen], scaler.sd[chosen])
-    if isinstance(scaler, Quantile):
+    if isinstance(scaler, Monotone):
         knots, levels = (tuple(part[j] for j in chosen) for part in (scaler.knots, scaler.levels))
-        return Quantile(Standard(scaler.standard.mean[chosen], scaler.standard.sd[chosen]), knots, levels)
+        return Monotone(Standard(scaler.standard.mean[chosen], scaler.standard.sd[chosen]), knots, levels)
     return Unscaled(None if not isinstance(scaler, Unscaled) or scaler.mean is None else scaler.mean[chosen])
 
 

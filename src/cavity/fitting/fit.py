@@ -409,7 +409,7 @@ class Fit:
         of_all = known.mean, known.sd, known.size, known.schema
 
         def fitted(scaling: str | None) -> Encoding:
-            scaler = None if scaling == "quantile" else standard_scaler(scaling, *of_all)
+            scaler = None if scaling in ("quantile", "power") else standard_scaler(scaling, *of_all)
             return fit_encoding(known.schema, scaling, *sample, len(known.classes), statistics, scaler)
 
         if self.plan.searches:
@@ -519,7 +519,7 @@ class Fit:
         scalings: list[str | None] = [given]
         if given in ("default", "auto"):
             is_alike = self.data.schema is None and has_common_unit(rows.X)
-            scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "quantile"]
+            scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "power"]
         for scaling in scalings:
             encoding = fitted(scaling)
             X = encode_training(encoding, rows.X)

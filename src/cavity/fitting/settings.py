@@ -412,7 +412,7 @@ _RULES: dict[str, Rule] = {
         "'default', None, or a dict that maps 'lengthscale', 'variance', 'noise' to (median, sd of the log) and "
         "'relevance', 'spread' to an sd",
     ),
-    "scaling": _one_of("default", None, "standard", "common", "quantile", "auto"),
+    "scaling": _one_of("default", None, "standard", "common", "quantile", "power", "auto"),
     "calibrate": (
         lambda v: isinstance(v, bool) or _is_auto(v) or (_is_int(v) and v >= 2),
         "'auto', True, False or a number of folds, at least 2",

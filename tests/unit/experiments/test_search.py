@@ -22,7 +22,7 @@ from cavity.kernels import RBF, Matern12
 from experiments.experiment import read_config
 from experiments.search.longer import longer, unused_density
 from experiments.search.run import fit_changed, jobs, summarize
-from experiments.search.warps import MIXTURE, WEIGHT, YEO_JOHNSON, Warped, YeoJohnson, inputs
+from experiments.search.warps import MIXTURE, WEIGHT, Mixture, Warped, inputs
 from experiments.tables.run import MADE_UP, table_split
 
 CONFIG = read_config(Path(__file__).parents[3] / "experiments" / "search", smoke=False)
@@ -32,27 +32,6 @@ X = np.stack([np.exp(RNG.normal(size=80)), RNG.normal(size=80), np.ones(80)], 1)
 
 def of_one_column(knots=(-1.0, 0.0, 2.0), levels=(-1.5, 0.5, 1.0)):
     return [(np.array(knots), np.array(levels)), None]
-
-
-def test_yeo_johnson_makes_a_skewed_column_normal():
-    found = YeoJohnson.fit(X, np.ones(80)).transform(X)
-    skewness = (found**3).mean(0) / (found**2).mean(0).clip(1e-12) ** 1.5
-    assert abs(skewness[0]) < 0.3
-    np.testing.assert_allclose(found[:, :2].mean(0), 0.0, atol=1e-8)
-    np.testing.assert_array_equal(np.argsort(found[:, 0]), np.argsort(X[:, 0]))
-
-
-def test_yeo_johnson_goes_back_and_fills_gaps():
-    scaler, gappy = YeoJohnson.fit(X, np.ones(80)), X.copy()
-    np.testing.assert_allclose(scaler.inverse(scaler.transform(X)), X, rtol=1e-6)
-    gappy[3, 1] = np.nan
-    assert scaler.transform(gappy)[3, 1] == 0.0
-
-
-def test_weights_are_copies():
-    weight = np.where(np.arange(80) < 10, 3.0, 1.0)
-    found = YeoJohnson.fit(X, weight).transform(X)
-    np.testing.assert_allclose(found, YeoJohnson.fit(np.repeat(X, weight.astype(int), 0), np.ones(100)).transform(X))
 
 
 @pytest.mark.parametrize("n_classes", [1, 2])
@@ -113,16 +92,16 @@ def test_the_mixture_reaches_from_standardized_values_to_quantiles():
 
 def test_only_for_a_while():
     before = Fit._candidates, encodings.fit_scaler, FullGP.on_rows, search.PRIORS
-    with inputs([YEO_JOHNSON], ["quantile"]):
-        assert isinstance(encodings.fit_scaler(YEO_JOHNSON, X, np.ones(80)), YeoJohnson)
+    with inputs([MIXTURE], ["power"]):
+        assert isinstance(encodings.fit_scaler(MIXTURE, X, np.ones(80)), Mixture)
     assert before == (Fit._candidates, encodings.fit_scaler, FullGP.on_rows, search.PRIORS)
     assert encodings.fit_scaler is fit_scaler
 
 
-@pytest.mark.parametrize("name", [YEO_JOHNSON, MIXTURE])
+@pytest.mark.parametrize("name", ["quantile", MIXTURE])
 def test_a_fit_can_choose_each_map(name):
     rows = table_split(MADE_UP, 0, 60, 40)
-    others = ["default", "standard", "quantile"]
+    others = ["default", "standard", "power"]
     found = fit_changed({"more_inputs": [name], "fewer_inputs": others}, 0, rows)
     assert 0.0 < found["nll"] < np.log(2.0)
     assert found["nll"] != fit_changed({}, 0, rows)["nll"]
@@ -131,12 +110,12 @@ def test_a_fit_can_choose_each_map(name):
 def test_maps_are_compared_on_all_splits():
     small = CONFIG | {"tables": ["a"], "candidates": {"default": {}, "other": {}}}
     small |= {"input_tables": ["a", "b"], "input_splits": [0, 1, 2]}
-    factor = {"default": 1.0, "other": 1.0, "Yeo-Johnson too": 0.5, "Yeo-Johnson, no quantiles": 2.0}
+    factor = {"default": 1.0, "other": 1.0, "quantiles too": 0.5, "quantiles, no power": 2.0}
     about = {"sharpness": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
     made = [job | about | {"nll": (1.0 + job["split"]) * factor.get(job["candidate"], 1.0)} for job in jobs(small)]
     assert len(made) == 2 + 2 * 3 * 4 - 1  # the default on split 0 of a once
     found = summarize(made, small, Path())
-    assert "| Yeo-Johnson too | -50.0 ± 0.0 % | 2 | 6 | 0 | 1.00 |" in found.text
+    assert "| quantiles too | -50.0 ± 0.0 % | 2 | 6 | 0 | 1.00 |" in found.text
     assert [v.holds for v in found.verdicts] == [True, False]
     part = summarize(made[:-1], small, Path())
     assert part.verdicts[1].claim.endswith("(preliminary: 1 of 2 tables with columns of numbers)")

@@ -13,6 +13,7 @@ from cavity.fitting.encoding import (
     LEAST_OF_A_KIND,
     LEAST_VARIANCE,
     MOST_INDICATORS,
+    POWER_VALUES,
     RARE_ROWS,
     SIMILAR_RANGE,
     Group,
@@ -29,7 +30,7 @@ from cavity.numerics.limits import LARGEST_INPUT
 from tests.models import mixed_table
 
 BOTH = ["standard", "quantile"]
-ALL = [*BOTH, "common"]
+ALL = [*BOTH, "power", "common"]
 
 
 def skewed(n_rows=40, scale=1.0, seed=0):
@@ -75,6 +76,32 @@ def test_quantiles_do_not_see_a_monotone_change_of_units():
     X = skewed()
     a, b = fitted("quantile", X).transform(X), fitted("quantile", np.log(X)).transform(np.log(X))
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_a_power_transform_is_that_of_scikit_learn():
+    from sklearn.preprocessing import PowerTransformer
+
+    X = skewed(KNOTS)
+    z = fitted("standard", X).transform(X)
+    expected = PowerTransformer().fit_transform(z) * np.sqrt(1.0 - 1.0 / len(X))  # whose sd has n − 1
+    np.testing.assert_allclose(fitted("power", X).transform(X), expected, rtol=0, atol=0.01)
+
+
+def test_the_exponent_of_a_power_transform_is_the_most_likely():
+    """Of a normal distribution of the transformed values, which are those of a known exponent."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((KNOTS, 1))
+    for X in (np.exp(0.5 * normal), -np.exp(0.5 * normal)):
+        scaled = fitted("power", X).transform(X)
+        assert abs(np.mean(scaled**3)) < 0.1 < abs(np.mean(fitted("standard", X).transform(X) ** 3))
+    assert np.corrcoef(fitted("power", normal).transform(normal).ravel(), normal.ravel())[0, 1] > 0.999
+
+
+def test_a_power_transform_of_many_values_is_found_from_some_of_them():
+    X = skewed(3 * POWER_VALUES)
+    some, every = fitted("power", X[: POWER_VALUES // 2]), fitted("power", X)
+    at = np.quantile(X, np.linspace(0.02, 0.98, 40), axis=0)
+    np.testing.assert_allclose(every.transform(at), some.transform(at), atol=0.1)
 
 
 def test_many_distinct_values_share_a_bounded_number_of_knots():

@@ -96,10 +96,10 @@ def test_mini_batches_move_points_of_every_class_and_the_noise(models):
 def test_the_history_says_what_was_tried_and_the_best_is_kept(way, models):
     model = models[way]
     found = tried(model)
-    assert set(found) == {"common", "default", "quantile"}
-    best = min(found, key=lambda scaling: found[scaling] * (search.HANDICAP if scaling == "quantile" else 1.0))
-    if best == "quantile":
-        assert type(model._encoding).__name__ == "Quantile"
+    assert set(found) == {"common", "default", "power"}
+    best = min(found, key=lambda scaling: found[scaling])
+    if best == "power":
+        assert type(model._encoding).__name__ == "Monotone"
     else:
         assert (np.ptp(model._encoding.sd) == 0.0) == (best == "common")
     own = [record for record in model.history_ if record["event"] is None]
@@ -149,39 +149,42 @@ def test_what_the_user_names_is_not_searched(way):
     np.testing.assert_allclose(model._encoding.sd, rows(way)[0].std(0, ddof=1), rtol=0.1)
 
 
-@pytest.mark.parametrize("scaling", ["common", "quantile", None])
+@pytest.mark.parametrize("scaling", ["common", "quantile", "power", None])
 def test_a_scaling_that_is_named_is_used(scaling):
     model = classifier(scaling=scaling).fit(*rows("ep"))
     assert list(tried(model)) == [str(scaling)]
-    assert type(model._encoding).__name__ == {"common": "Standard", "quantile": "Quantile", None: "Unscaled"}[scaling]
+    assert type(model._encoding).__name__ == {"common": "Standard", None: "Unscaled"}.get(scaling, "Monotone")
 
 
 def test_auto_compares_standard_with_the_others():
-    assert set(tried(classifier(scaling="auto").fit(*rows("ep")))) == {"common", "standard", "quantile"}
+    assert set(tried(classifier(scaling="auto").fit(*rows("ep")))) == {"common", "standard", "power"}
 
 
 def test_features_of_different_ranges_have_no_common_scale():
     wide = X * np.where(np.arange(X.shape[1]) == 3, 100.0, 1.0)
-    assert set(tried(classifier().fit(wide[:120], Y[:120]))) == {"default", "quantile"}
+    assert set(tried(classifier().fit(wide[:120], Y[:120]))) == {"default", "power"}
 
 
 @both
 def test_gaps_leave_two_scalings(way):
     known, labels = rows(way)
     model = classifier().fit(np.where(np.random.default_rng(0).random(known.shape) < 0.05, np.nan, known), labels)
-    assert set(tried(model)) == {"default", "quantile"}
+    assert set(tried(model)) == {"default", "power"}
     assert loss(model) < 0.7 * FREQUENCIES
 
 
 @both
 @left_out
 def test_tables_with_categories(way):
-    table, new = mixed_table(N_ROWS[way], cities=8), mixed_table(300, seed=1, cities=8)
-    model = classifier().fit(table.drop(columns="label"), table["label"])
-    p = model.predict_proba(new.drop(columns="label"))
-    np.testing.assert_allclose(p.sum(1), 1.0, rtol=0, atol=1e-12)
-    assert log_loss(new["label"], p) < 0.9 * np.log(3)
-    assert set(tried(model)) == {"default", "quantile"}
+    losses = []
+    for seed in range(0, 8, 2):  # a search on 40 rows is good luck or bad luck on a single table
+        table, new = (mixed_table(n, seed=s, cities=8) for n, s in ((N_ROWS[way], seed), (300, seed + 1)))
+        model = classifier().fit(table.drop(columns="label"), table["label"])
+        p = model.predict_proba(new.drop(columns="label"))
+        np.testing.assert_allclose(p.sum(1), 1.0, rtol=0, atol=1e-12)
+        losses.append(log_loss(new["label"], p))
+        assert set(tried(model)) == {"default", "power"}
+    assert np.mean(losses) < 0.95 * np.log(3)
 
 
 @both
@@ -245,7 +248,7 @@ def test_a_source_of_few_rows_is_read_and_fitted_as_an_array(models):
 
 def test_a_source_is_searched_on_its_sample():
     model = classifier().fit(Arrays(*rows("batches"), lanes=3))
-    assert set(tried(model)) == {"common", "default", "quantile"}
+    assert set(tried(model)) == {"common", "default", "power"}
     assert [type(part) for part in model.kernel_.parts] == [RBF, Matern12]
     assert loss(model) < 0.7 * FREQUENCIES
     again = classifier().fit(Arrays(*rows("batches"), lanes=3))
@@ -330,7 +333,7 @@ def test_a_watch_sees_mini_batches():
 def test_progress_names_the_candidates(way, capfd):
     classifier(verbose=2).fit(*rows(way))
     shown = capfd.readouterr()
-    for scaling in ("common", "default", "quantile"):
+    for scaling in ("common", "default", "power"):
         assert scaling in shown.out + shown.err
 
 
