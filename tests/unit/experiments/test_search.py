@@ -110,7 +110,7 @@ def test_a_fit_can_choose_each_map(name):
 def test_maps_are_compared_on_all_splits():
     small = CONFIG | {"tables": ["a"], "candidates": {"default": {}, "other": {}}}
     small |= {"input_tables": ["a", "b"], "input_splits": [0, 1, 2]}
-    factor = {"default": 1.0, "other": 1.0, "quantiles too": 0.5, "quantiles, no power": 2.0}
+    factor = {"default": 1.0, "other": 1.0, "quantiles too": 0.5, "quantiles instead": 2.0}
     about = {"sharpness": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
     made = [job | about | {"nll": (1.0 + job["split"]) * factor.get(job["candidate"], 1.0)} for job in jobs(small)]
     assert len(made) == 2 + 2 * 3 * 4 - 1  # the default on split 0 of a once
