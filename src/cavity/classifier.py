@@ -92,7 +92,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             transform of Yeo and Johnson, to a nearly normal distribution), "common" (one scale for all columns: for
             pixels and other features of one kind), "auto" (the better of the first two by log Z_q on the training
             rows) or None. "default" is "standard"; in a table with categories, dates or gaps, "quantile" for its skewed
-            columns. Where a search precedes the fit, "default" and "auto" are the best of that, "power" and, if all
+            columns. Where a search precedes the fit, "default" and "auto" are the best of that, "quantile" and, if all
             columns have similar ranges, "common". Dates and times are scaled in any case.
         categorical_features: which columns are categories: "from_dtype" (text, categorical and boolean columns of a
             frame), None (none), or a mask, places or names of columns, as in scikit-learn's

@@ -519,7 +519,7 @@ class Fit:
         scalings: list[str | None] = [given]
         if given in ("default", "auto"):
             is_alike = self.data.schema is None and has_common_unit(rows.X)
-            scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "power"]
+            scalings = [*(["common"] if is_alike else []), given if given == "default" else "standard", "quantile"]
         for scaling in scalings:
             encoding = fitted(scaling)
             X = encode_training(encoding, rows.X)
@@ -670,7 +670,7 @@ class Fit:
             trainer.note(0, None, 0.0, Event.CONSTANT_FEATURES, features=self.data.constant)
         for record in () if found is None else found.records:
             if record["event"] == Event.CANDIDATE:
-                trainer.history.add(**record)
+                trainer.history.add(**record | {"epoch": 0})
         lbfgs = self.plan.lbfgs(model)
         try:
             with trainer.jitter:
@@ -684,6 +684,9 @@ class Fit:
             raise trainer.failure(error) from error
         if is_main:
             trained = trained._replace(posterior=with_residual(trained.posterior))
+        for record in () if found is None else trained.history.records:
+            if record["event"] != Event.CANDIDATE:
+                record["seconds"] += found.seconds  # training began after the search
         return TrainedModel(encoding, model, trained, own_weight)
 
     def _watch(self, encoding: Encoding, finish: Callable[[Posterior], Posterior]) -> Watch | None:

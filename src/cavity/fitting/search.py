@@ -51,7 +51,7 @@ START_WORK, LEARN_WORK = 6e7, 8e8  # of a step, at most: classes times rows³
 START_SWEEPS, START_DAMPING = 8, 0.6
 SHORTEST, LONGEST, LOWEST, HIGHEST = -3, 6, -2, 5  # powers of 2 of the length-scale, and of 4 of the variance
 FIRST = (0, 1), (0, 4), (2, 2), (2, 5)  # such powers, to start from
-ROUGHNESS = 1.01  # factor of the loss with `THRESHOLDS`
+HANDICAP, ROUGHNESS = 1.02, 1.01  # factors of the loss with quantiles, and with `THRESHOLDS`
 BEHIND, HOPELESS = 0.1, 0.12  # of the best start's loss, by which that of a candidate may be higher; before it climbs
 STEPS, RATE, DAMPING = 25, 0.15, 0.5
 DTYPE = torch.float32  # of the search
@@ -195,8 +195,9 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """The negative log density per row, with a handicap for the rough kernel."""
-        return -self.learned.score * (ROUGHNESS if self.choice.kernels == THRESHOLDS else 1.0)
+        """The negative log density per row, with a handicap for what hides how far apart values are."""
+        handicap = HANDICAP if self.choice.scaling == "quantile" else 1.0
+        return -self.learned.score * handicap * (ROUGHNESS if self.choice.kernels == THRESHOLDS else 1.0)
 
 
 class Found(NamedTuple):

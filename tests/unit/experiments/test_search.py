@@ -92,16 +92,16 @@ def test_the_mixture_reaches_from_standardized_values_to_quantiles():
 
 def test_only_for_a_while():
     before = Fit._candidates, encodings.fit_scaler, FullGP.on_rows, search.PRIORS
-    with inputs([MIXTURE], ["power"]):
+    with inputs([MIXTURE], ["quantile"]):
         assert isinstance(encodings.fit_scaler(MIXTURE, X, np.ones(80)), Mixture)
     assert before == (Fit._candidates, encodings.fit_scaler, FullGP.on_rows, search.PRIORS)
     assert encodings.fit_scaler is fit_scaler
 
 
-@pytest.mark.parametrize("name", ["quantile", MIXTURE])
+@pytest.mark.parametrize("name", ["power", MIXTURE])
 def test_a_fit_can_choose_each_map(name):
     rows = table_split(MADE_UP, 0, 60, 40)
-    others = ["default", "standard", "power"]
+    others = ["default", "standard", "quantile"]
     found = fit_changed({"more_inputs": [name], "fewer_inputs": others}, 0, rows)
     assert 0.0 < found["nll"] < np.log(2.0)
     assert found["nll"] != fit_changed({}, 0, rows)["nll"]
@@ -110,12 +110,12 @@ def test_a_fit_can_choose_each_map(name):
 def test_maps_are_compared_on_all_splits():
     small = CONFIG | {"tables": ["a"], "candidates": {"default": {}, "other": {}}}
     small |= {"input_tables": ["a", "b"], "input_splits": [0, 1, 2]}
-    factor = {"default": 1.0, "other": 1.0, "quantiles too": 0.5, "quantiles instead": 2.0}
+    factor = {"default": 1.0, "other": 1.0, "power too": 0.5, "power instead": 2.0}
     about = {"sharpness": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
     made = [job | about | {"nll": (1.0 + job["split"]) * factor.get(job["candidate"], 1.0)} for job in jobs(small)]
     assert len(made) == 2 + 2 * 3 * 4 - 1  # the default on split 0 of a once
     found = summarize(made, small, Path())
-    assert "| quantiles too | -50.0 ± 0.0 % | 2 | 6 | 0 | 1.00 |" in found.text
+    assert "| power too | -50.0 ± 0.0 % | 2 | 6 | 0 | 1.00 |" in found.text
     assert [v.holds for v in found.verdicts] == [True, False]
     part = summarize(made[:-1], small, Path())
     assert part.verdicts[1].claim.endswith("(preliminary: 1 of 2 tables with columns of numbers)")

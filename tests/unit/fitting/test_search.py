@@ -153,14 +153,16 @@ def test_single_precision_learns_the_same():
     [
         ("common", KERNELS, 1.0),
         ("default", KERNELS, 1.0),
+        ("quantile", KERNELS, search.HANDICAP),
         ("default", THRESHOLDS, search.ROUGHNESS),
+        ("quantile", THRESHOLDS, search.HANDICAP * search.ROUGHNESS),
     ],
 )
-def test_thresholds_must_be_better_by_some_percent(scaling, kernels, factor):
+def test_quantiles_and_thresholds_must_be_better_by_some_percent(scaling, kernels, factor):
     model, now = process().model(1.0, 1.0), Learned(torch.empty(0), score=-0.5)
     choice = Choice(scaling, Unscaled(), kernels, 1.0, Start((0, 0), -0.5))
     assert Candidate(choice, model, iter(()), now).loss == pytest.approx(0.5 * factor)
-    assert search.ROUGHNESS > 1.0
+    assert min(search.HANDICAP, search.ROUGHNESS) > 1.0
 
 
 def steps_along_the_axes(n_rows, n_features=4):
@@ -190,9 +192,12 @@ def test_thresholds_get_a_kernel_of_manhattan_distances(thresholds_of_few_rows):
 def test_the_better_kernel_is_kept(thresholds_of_few_rows):
     """Which the records of history name."""
     model = GPClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN])
-    tried, factors = events(model, Event.CANDIDATE), {"matern12 + laplace": search.ROUGHNESS}
+    tried, factors = (
+        events(model, Event.CANDIDATE),
+        {"quantile": search.HANDICAP, "matern12 + laplace": search.ROUGHNESS},
+    )
     assert [record["kernel"] for record in tried] == ["rbf + matern12"] * 2 + ["matern12 + laplace"]
-    best = min(tried, key=lambda r: r["nll"] * factors.get(r["kernel"], 1.0))
+    best = min(tried, key=lambda r: r["nll"] * factors.get(r["scaling"], 1.0) * factors.get(r["kernel"], 1.0))
     assert " + ".join(type(part).__name__.lower() for part in model.kernel_.parts) == best["kernel"]
 
 
@@ -233,7 +238,7 @@ def test_features_of_one_kind_can_have_a_common_scale(scaling):
     Xw, yw = make_waveform(60, random_state=0)
     model = GPClassifier(scaling=scaling, random_state=0).fit(Xw, yw)
     tried = {record["scaling"] for record in events(model, Event.CANDIDATE)}
-    assert tried == {"common", {"default": "default", "auto": "standard"}[scaling], "power"}
+    assert tried == {"common", {"default": "default", "auto": "standard"}[scaling], "quantile"}
 
 
 @pytest.mark.parametrize(("shared_from", "n_kernels"), [(3, 1), (4, 3)])
@@ -259,9 +264,9 @@ def test_it_predicts_new_rows_well(fitted):
 def test_the_history_says_what_was_tried_and_the_best_is_kept(fitted):
     tried = events(fitted, Event.CANDIDATE)
     assert [record["kernel"] for record in tried] == ["rbf + matern12"] * 2
-    assert {record["scaling"] for record in tried} == {"default", "power"}
-    best = min(tried, key=lambda r: r["nll"])
-    assert type(fitted._encoding).__name__ == {"default": "Standard", "power": "Monotone"}[best["scaling"]]
+    assert {record["scaling"] for record in tried} == {"default", "quantile"}
+    best = min(tried, key=lambda r: r["nll"] * (search.HANDICAP if r["scaling"] == "quantile" else 1.0))
+    assert type(fitted._encoding).__name__ == {"default": "Standard", "quantile": "Monotone"}[best["scaling"]]
     assert fitted.n_iter_ == sum(record["event"] is None for record in fitted.history_)
 
 

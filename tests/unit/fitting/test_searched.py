@@ -96,9 +96,9 @@ def test_mini_batches_move_points_of_every_class_and_the_noise(models):
 def test_the_history_says_what_was_tried_and_the_best_is_kept(way, models):
     model = models[way]
     found = tried(model)
-    assert set(found) == {"common", "default", "power"}
-    best = min(found, key=lambda scaling: found[scaling])
-    if best == "power":
+    assert set(found) == {"common", "default", "quantile"}
+    best = min(found, key=lambda scaling: found[scaling] * (search.HANDICAP if scaling == "quantile" else 1.0))
+    if best == "quantile":
         assert type(model._encoding).__name__ == "Monotone"
     else:
         assert (np.ptp(model._encoding.sd) == 0.0) == (best == "common")
@@ -106,6 +106,13 @@ def test_the_history_says_what_was_tried_and_the_best_is_kept(way, models):
     assert len(own) > 0
     assert model.n_iter_ == own[-1]["epoch"] < fit_settings.FIXED_SWEEPS
     assert not {record["event"] for record in model.history_} - {None, Event.CANDIDATE}
+
+
+@both
+def test_time_and_epochs_of_the_history_go_on_after_the_search(way, models):
+    for name in ("epoch", "seconds"):
+        values = [record[name] for record in models[way].history_]
+        assert values == sorted(values)
 
 
 @both
@@ -157,19 +164,19 @@ def test_a_scaling_that_is_named_is_used(scaling):
 
 
 def test_auto_compares_standard_with_the_others():
-    assert set(tried(classifier(scaling="auto").fit(*rows("ep")))) == {"common", "standard", "power"}
+    assert set(tried(classifier(scaling="auto").fit(*rows("ep")))) == {"common", "standard", "quantile"}
 
 
 def test_features_of_different_ranges_have_no_common_scale():
     wide = X * np.where(np.arange(X.shape[1]) == 3, 100.0, 1.0)
-    assert set(tried(classifier().fit(wide[:120], Y[:120]))) == {"default", "power"}
+    assert set(tried(classifier().fit(wide[:120], Y[:120]))) == {"default", "quantile"}
 
 
 @both
 def test_gaps_leave_two_scalings(way):
     known, labels = rows(way)
     model = classifier().fit(np.where(np.random.default_rng(0).random(known.shape) < 0.05, np.nan, known), labels)
-    assert set(tried(model)) == {"default", "power"}
+    assert set(tried(model)) == {"default", "quantile"}
     assert loss(model) < 0.7 * FREQUENCIES
 
 
@@ -183,7 +190,7 @@ def test_tables_with_categories(way):
         p = model.predict_proba(new.drop(columns="label"))
         np.testing.assert_allclose(p.sum(1), 1.0, rtol=0, atol=1e-12)
         losses.append(log_loss(new["label"], p))
-        assert set(tried(model)) == {"default", "power"}
+        assert set(tried(model)) == {"default", "quantile"}
     assert np.mean(losses) < 0.95 * np.log(3)
 
 
@@ -248,7 +255,7 @@ def test_a_source_of_few_rows_is_read_and_fitted_as_an_array(models):
 
 def test_a_source_is_searched_on_its_sample():
     model = classifier().fit(Arrays(*rows("batches"), lanes=3))
-    assert set(tried(model)) == {"common", "default", "power"}
+    assert set(tried(model)) == {"common", "default", "quantile"}
     assert [type(part) for part in model.kernel_.parts] == [RBF, Matern12]
     assert loss(model) < 0.7 * FREQUENCIES
     again = classifier().fit(Arrays(*rows("batches"), lanes=3))
@@ -333,7 +340,7 @@ def test_a_watch_sees_mini_batches():
 def test_progress_names_the_candidates(way, capfd):
     classifier(verbose=2).fit(*rows(way))
     shown = capfd.readouterr()
-    for scaling in ("common", "default", "power"):
+    for scaling in ("common", "default", "quantile"):
         assert scaling in shown.out + shown.err
 
 
