@@ -160,7 +160,7 @@ def _power_transform(z: Array, count: Array) -> Array:
     if len(z) < 2:
         return z
     group = np.arange(len(z)) * min(len(z), POWER_VALUES) // len(z)  # so that this takes milliseconds
-    weight = np.bincount(group, count)
+    weight: Array = np.bincount(group, count).astype(np.float64)
     size = np.bincount(group, count * np.sign(z) * np.log1p(np.abs(z))) / weight
     total = float(weight.sum())
 
@@ -175,7 +175,8 @@ def _power_transform(z: Array, count: Array) -> Array:
 
     def loss(exponent: float) -> float:
         variance = moments(power(size, exponent), weight)[1]
-        return 0.5 * total * np.log(max(variance, np.finfo(float).tiny)) - (exponent - 1.0) * float(weight @ size)
+        size_term = (exponent - 1.0) * float(weight @ size)
+        return 0.5 * total * float(np.log(max(variance, np.finfo(float).tiny))) - size_term
 
     found = minimize_scalar(loss, bounds=POWERS, method="bounded", options={"xatol": 1e-5})
     exponent = round(float(found.x), 3)  # so that rounding errors do not change it

@@ -684,9 +684,9 @@ class Fit:
             raise trainer.failure(error) from error
         if is_main:
             trained = trained._replace(posterior=with_residual(trained.posterior))
-        for record in () if found is None else trained.history.records:
-            if record["event"] != Event.CANDIDATE:
-                record["seconds"] += found.seconds  # training began after the search
+        if found is not None:
+            for record in trained.history.records:
+                record["seconds"] += 0.0 if record["event"] == Event.CANDIDATE else found.seconds  # began after it
         return TrainedModel(encoding, model, trained, own_weight)
 
     def _watch(self, encoding: Encoding, finish: Callable[[Posterior], Posterior]) -> Watch | None:
