@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cavity.data.schema import find_schema
 from cavity.files.model_file import SavedModel, pack
+from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import MOST_INDICATORS, Monotone, Standard, TableEncoding, fit_encoding
 from cavity.gp import probabilities as predict
 from cavity.gp.gaussian import Posterior, Whitened
@@ -64,6 +65,13 @@ def quantile() -> Monotone:
     return Monotone(standard, (knots, np.array([0.1])), (levels, np.zeros(1)))
 
 
+def held_out_scores(n_rows: int = 40, n_classes: int = 3) -> HeldOutScores:
+    """Scores of rows with random probabilities."""
+    rng = np.random.default_rng(2)
+    p, y = rng.dirichlet(np.ones(n_classes), n_rows), rng.integers(0, n_classes, n_rows)
+    return HeldOutScores.of_labels(np.log(p), y, rng.choice([1.0, 2.0], n_rows))
+
+
 def model(**changes: Any) -> SavedModel:
     """A model of three classes and two features."""
     params = {
@@ -77,7 +85,7 @@ def model(**changes: Any) -> SavedModel:
         "posterior": posterior(sharpness=1.25), "schema": None, "encoding": quantile(), "method": "ep",
         "log_marginal_likelihood": -12.345, "n_iter": 5, "history": records,
         "training": {"rows": 60, "features": 2, "digest": "ab" * 16, "class_counts": [20, 30, 10]},
-        "metrics": {"nll": 0.1, "by_class": [0.1, math.nan, 0.3]},
+        "metrics": {"nll": 0.1, "by_class": [0.1, math.nan, 0.3]}, "held_out": held_out_scores(),
     }  # fmt: skip
     return SavedModel(**(given | changes))
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data import Survey
 from cavity.data.schema import NUMBER, Column, Schema
 from cavity.data.source import Source, as_source, is_source, schema_of
+from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import Encoding, Group, TableEncoding
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
 from cavity.fitting.rows import read_cells, validate_training
@@ -177,6 +178,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     groups_: list[tuple[Any, str]]
     _schema: Schema | None
     _encoding: Encoding
+    _held_out: HeldOutScores | None
 
     def __init__(
         self,
@@ -445,6 +447,71 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         workers = current_workers(self.distributed)
         return write_predictions(source, self._log_proba, self.classes_, folder, resume, workers)
 
+    def predict_set(
+        self,
+        X: Any,
+        coverage: float = 0.9,
+        *,
+        conditional: str | None = None,
+        score: str = "adaptive",
+        allow_empty: bool = False,
+    ) -> NDArray[np.bool_]:
+        """Return which labels cannot be ruled out, (N, C), in the order of `classes_`.
+
+        The sets hold the label of at least this fraction of new rows, if these are exchangeable with the rows that the
+        fit has held out, or with those of `conformalize`. A fit with calibration holds rows out; up to 2,000 rows, by
+        leave-one-out predictions (docs/prediction-sets.md says what is proven, and what is measured).
+
+        Args:
+            X: an array, frame or source.
+            coverage: in (0, 1).
+            conditional: None for this coverage of all rows together. "class" for each class; a class of fewer than
+                coverage / (1 − coverage) held-out rows is then in every set. "confidence" for each of up to five groups
+                of rows, by the probability of their most probable label: rows that the model is unsure of are covered
+                as often as others.
+            score: "adaptive" adds labels, the most probable first, until they are as probable together as held-out rows
+                ask for. "threshold" takes all labels of at least some probability, for the smallest sets on average.
+            allow_empty: whether a set may be empty, where even the most probable label can be ruled out. Otherwise the
+                set has that label, so sets cover at least as many rows as `predict` gets right.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = GPClassifier(random_state=0).fit(X[::2], y[::2])
+        >>> sets = clf.predict_set(X[1::2], coverage=0.99)
+        >>> bool(sets[:25, 0].all()), int(sets.sum(1).max())
+        (True, 2)
+        """
+        check_is_fitted(self, "posterior_")
+        rule = self._held_out_rows().rule(coverage, len(self.classes_), conditional, score, allow_empty)
+        return rule.sets(self.predict_log_proba(X))
+
+    def conformalize(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GPClassifier:
+        """Use labeled rows that the model has not learned from as the held-out rows of `predict_set`.
+
+        The coverage of the sets is then proven for rows that are exchangeable with these, whatever the model. The
+        probabilities do not change.
+
+        Args:
+            X: features, (N, D).
+            y: labels, (N,), of the classes of the fit.
+            sample_weight: a row of weight w counts as w rows.
+        """
+        check_is_fitted(self, "posterior_")
+        table = validate_training(
+            self, X, y, sample_weight, None, self.classes_, False, self.categorical_features, self._schema
+        )
+        rows = table.rows
+        self._held_out = HeldOutScores.of_labels(self._log_proba(rows.X), rows.y, rows.weight)
+        return self
+
+    def _held_out_rows(self) -> HeldOutScores:
+        if self._held_out is None:
+            raise ValueError(
+                "predict_set needs rows that the model has not learned from, and this model has kept none: fit with "
+                "calibrate=True, or call conformalize(X, y) with such rows"
+            )
+        return self._held_out
+
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions f, noise included, each (N, C)."""
         rows = self._validate_new(X)
@@ -483,6 +550,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             history=self.history_,
             training=self.training_,
             metrics=self.metrics_,
+            held_out=self._held_out,
         )
         model_file.write(path, model)
 
@@ -516,7 +584,16 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "posterior_")
         return Report(examine(self, X, y, train=train, title=title, row_names=row_names))
 
-    def to_onnx(self, path: Any = None, dtype: str = "float64") -> Any:
+    def to_onnx(
+        self,
+        path: Any = None,
+        dtype: str = "float64",
+        *,
+        coverage: float | None = None,
+        conditional: str | None = None,
+        score: str = "adaptive",
+        allow_empty: bool = False,
+    ) -> Any:
         """Export the model as ONNX: probabilities and labels from rows in units of X, for programs without cavity.
 
         The input is `X`, (N, D), for a table of numbers, and else one for each column, (N, 1), with its name: strings
@@ -525,6 +602,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         Args:
             path: a file to write; None only returns the model.
             dtype: of numbers and probabilities, "float64" or "float32"; dates and the computation are float64.
+            coverage: adds an output `set`, (N, C), as `predict_set` with this coverage and the arguments after it; None
+                for none.
+            conditional, score, allow_empty: as of `predict_set`.
 
         Returns:
             An `onnx.ModelProto`.
@@ -532,7 +612,11 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.export import to_onnx, write_onnx
 
         check_is_fitted(self, "posterior_")
-        model = to_onnx(self.posterior_, self._encoding, self.classes_, self._feature_names(), dtype, self._schema)
+        rule = None
+        if coverage is not None:
+            rule = self._held_out_rows().rule(coverage, len(self.classes_), conditional, score, allow_empty)
+        names = self._feature_names()
+        model = to_onnx(self.posterior_, self._encoding, self.classes_, names, dtype, self._schema, rule)
         if path is not None:
             write_onnx(model, path)
         return model
@@ -559,7 +643,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.log_marginal_likelihood_ = model.log_marginal_likelihood
         self.history_, self.n_iter_, self.method_ = model.history, model.n_iter, model.method
         self.training_, self.metrics_ = model.training, metrics or {}
-        self._schema, self._encoding = model.schema, model.encoding
+        self._schema, self._encoding, self._held_out = model.schema, model.encoding, model.held_out
         self._online, self._is_from_file = model.online, False
         return self
 
@@ -639,6 +723,7 @@ def load(path: Any, device: str = "auto") -> GPClassifier:
         n_iter=saved.n_iter,
         log_marginal_likelihood=saved.log_marginal_likelihood,
         training=saved.training,
+        held_out=saved.held_out,
     )
     classifier = GPClassifier(**(saved.params | {"device": device}))._set_fitted(fitted, saved.metrics)
     classifier._is_from_file = True

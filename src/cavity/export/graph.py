@@ -123,7 +123,7 @@ class Value:
     __mul__, __rmul__ = _method("Mul"), _reflected("Mul")
     __truediv__, __rtruediv__ = _method("Div"), _reflected("Div")
     __matmul__, __rmatmul__ = _method("MatMul"), _reflected("MatMul")
-    __lt__, __le__ = _method("Less"), _method("LessOrEqual")
+    __lt__, __le__, __ge__ = _method("Less"), _method("LessOrEqual"), _method("GreaterOrEqual")
     maximum, minimum, clip = _method("Max"), _method("Min"), _method("Clip")
     exp, log, sqrt, abs, sin, is_nan = map(_method, ("Exp", "Log", "Sqrt", "Abs", "Sin", "IsNaN"))
     where = _method("Where")  # condition.where(x, y)
@@ -172,5 +172,5 @@ class Value:
         return self.graph.op("Squeeze", self.graph.op("Shape", self, start=axis, end=axis + 1), np.array([0]))
 
     def cast(self, to: str) -> Value:
-        """Convert to "DOUBLE", "FLOAT" or "INT64", which truncates."""
+        """Convert to "BOOL", "DOUBLE", "FLOAT" or "INT64", which truncates."""
         return self.graph.op("Cast", self, to=import_onnx().TensorProto.DataType.Value(to))

@@ -18,6 +18,7 @@ from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, TIME, Schema
 from cavity.export.graph import Graph, Value, import_onnx, tensor_info
 from cavity.export.quadrature import largest_probabilities
 from cavity.files.atomic import atomic_write
+from cavity.fitting.conformal import SetRule
 from cavity.fitting.encoding import Encoding, Monotone, Scaler, Standard, TableEncoding, Unscaled
 from cavity.gp.gaussian import Posterior
 from cavity.kernels import (
@@ -44,8 +45,9 @@ Array = NDArray[np.float64]
 
 BLOCK_ELEMENTS = 2**17  # classes × rows × inducing points (or nodes) of a block of rows: they fit into a cache
 TYPICAL_NODES = 40
+ALWAYS = 3.0  # a score above any that is needed
 DTYPES = {"float64": "DOUBLE", "float32": "FLOAT"}
-PROBABILITIES, LABEL = "probabilities", "label"
+PROBABILITIES, LABEL, SET = "probabilities", "label", "set"
 UNITS = {
     DATE: "seconds since 1970-01-01T00:00:00 (UTC where the column has a time zone)",
     TIME: "seconds since midnight",
@@ -61,6 +63,7 @@ def to_onnx(
     feature_names: Sequence[str] | None = None,
     dtype: str = "float64",
     schema: Schema | None = None,
+    rule: SetRule | None = None,
 ) -> ModelProto:
     """Convert a fitted model to an ONNX model of standard operators, which runs without cavity.
 
@@ -72,7 +75,8 @@ def to_onnx(
     processes rows in blocks, so that memory does not grow with N. A row with infinity gets NaN probabilities.
 
     `dtype` is that of numbers and probabilities, "float64" or "float32". Dates, times and the computation are always
-    float64. Custom kernels and scalers raise TypeError.
+    float64. Custom kernels and scalers raise TypeError. With a `rule`, a third output is `set`, (N, C): whether each
+    label is in the prediction set.
     """
     labels, n_classes = np.asarray(classes), posterior.prior.n_classes
     n_columns = encoding.n_columns if isinstance(encoding, TableEncoding) else posterior.prior.Z.shape[-1]
@@ -88,7 +92,7 @@ def to_onnx(
     inputs = [_Input("X", DTYPES[dtype], range(n_columns))]
     if mixed is not None and isinstance(encoding, TableEncoding):
         inputs = _column_inputs(mixed, encoding, dtype)
-    graph = Graph([PROBABILITIES, LABEL, *(one.name for one in inputs)])
+    graph = Graph([PROBABILITIES, LABEL, SET, *(one.name for one in inputs)])
     p = _probabilities(graph, posterior, encoding, inputs)
     graph.output(p if dtype == "float64" else p.cast("FLOAT"), PROBABILITIES)
     output_labels, label_type = np.arange(n_classes), "INT64"
@@ -98,6 +102,9 @@ def to_onnx(
         output_labels, label_type = np.array(labels.tolist(), dtype=object), "STRING"
     graph.output(graph.constant(output_labels).take(p.argmax(1)), LABEL)
     outputs = [tensor_info(PROBABILITIES, DTYPES[dtype], "N", n_classes), tensor_info(LABEL, label_type, "N")]
+    if rule is not None:
+        graph.output(_prediction_sets(p, rule, n_classes), SET)
+        outputs.append(tensor_info(SET, "BOOL", "N", n_classes))
     model = graph.model([tensor_info(one.name, one.type, "N", len(one.columns)) for one in inputs], outputs)
     model.producer_name, model.producer_version = "cavity", __version__
     model.doc_string = "Class probabilities of a Gaussian process classifier with inducing points"
@@ -147,7 +154,7 @@ class _Input:
 
 def _column_inputs(schema: Schema, encoding: TableEncoding, dtype: str) -> list[_Input]:
     """Return an input for each column that the encoding uses, with a printable name of its own."""
-    inputs, taken, types = list[_Input](), {PROBABILITIES, LABEL}, {CATEGORY: "STRING", NUMBER: DTYPES[dtype]}
+    inputs, taken, types = list[_Input](), {PROBABILITIES, LABEL, SET}, {CATEGORY: "STRING", NUMBER: DTYPES[dtype]}
     for j in sorted({*encoding.numeric, *(part.column for part in encoding.categories)}):
         column = schema.columns[j]
         text = column.name if isinstance(column.name, str) and column.name else f"x{j}"
@@ -201,6 +208,30 @@ def _probabilities(graph: Graph, posterior: Posterior, encoding: Encoding, input
         return (p + (cells.is_nan().where(0.0, cells) * 0.0).sum(1)).T  # NaN where a cell is infinite
 
     return graph.loop(blocks, block).reshape(-1, prior.n_classes).slice(0, n_rows, 0)
+
+
+def _prediction_sets(p: Value, rule: SetRule, n_classes: int) -> Value:
+    """Whether each label is in the set, (N, C), from probabilities; follows `SetRule.sets`, without logarithms."""
+    graph, n_rows, size = p.graph, p.size(0), max(1, BLOCK_ELEMENTS // n_classes**2)
+    least = np.where(
+        rule.least > 0.0, rule.least + 1.0, np.exp(rule.least)
+    )  # of p-values, and above 1 of probabilities
+
+    def block(i: Value) -> Value:
+        own = p.take((graph.arange(graph.constant(size)) + i * size).minimum(n_rows - 1))
+        top = own.max(1, keepdims=True)
+        needed = graph.constant(least)
+        if len(rule.limits):
+            needed = needed.take((top >= rule.limits).cast("INT64").sum(1, keepdims=True))
+        score, of_top = own, own
+        if rule.score == "adaptive":
+            others = own.unsqueeze(1)
+            score, of_top = (others <= own.unsqueeze(2)).where(others, 0.0).sum(2), own + 1.0
+        found = (own >= top).where(of_top if rule.allow_empty else ALWAYS, score) >= needed
+        return found.cast("DOUBLE")
+
+    n_blocks = (n_rows + (size - 1)) / size
+    return graph.loop(n_blocks, block).reshape(-1, n_classes).slice(0, n_rows, 0).cast("BOOL")
 
 
 def _block_rows(posterior: Posterior) -> int:

@@ -26,6 +26,7 @@ from cavity.data.schema import CATEGORY, DATE, KINDS, LEFT_OUT, MAX_LEVELS, NUMB
 from cavity.files import tensor_file
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
 from cavity.files.tensor_file import Tensors
+from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import (
     CYCLES,
     Cycle,
@@ -46,9 +47,11 @@ from cavity.numerics.limits import LARGEST_INPUT, LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = 5  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only
+FORMAT = (
+    6  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only; 5 has no held-out rows
+)
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
-RESIDUAL, LEVELS = "residual.", "levels."  # precede the names of their tensors
+RESIDUAL, LEVELS, HELD_OUT = "residual.", "levels.", "held_out."  # precede the names of their tensors
 TEXT, LENGTHS = "columns.text", "columns.lengths"  # of the levels of all categories, in UTF-8
 MONOTONE = ("monotone", "quantile")  # the latter in files of format 4 and before
 SINCE: dict[int, dict[str, Any]] = {3: {"columns": None, "parts": None}, 4: {"noise_in_u": True}}  # with defaults
@@ -87,6 +90,7 @@ class SavedModel:
     history: list[dict[str, Any]]
     training: dict[str, Any]
     metrics: dict[str, Any]
+    held_out: HeldOutScores | None
 
 
 def write(path: str | os.PathLike[str], model: SavedModel) -> None:
@@ -187,6 +191,8 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         arrays |= {f"{LEVELS}{part.column}": part.table for part in encoding.categories}
         texts = [level.encode("utf-8", "surrogatepass") for one in model.schema.columns for level in _levels(one)]
         arrays |= {TEXT: np.array(bytearray(b"".join(texts))), LENGTHS: np.array([len(text) for text in texts])}
+    if model.held_out is not None:
+        arrays |= {HELD_OUT + name: array for name, array in model.held_out._asdict().items()}
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     return record, tensors
 
@@ -296,6 +302,8 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         axes |= {"epsilon": "C"} if "epsilon" in tensors else {}
         residual = {RESIDUAL + "variance": "CR", RESIDUAL + "share": "CR", RESIDUAL + "typical": "C"}
         axes |= residual if any(name in tensors for name in residual) else {}
+    if record["format"] >= 6 and HELD_OUT + "y" in tensors:
+        axes |= {HELD_OUT + name: "H" for name in HeldOutScores._fields}
     axes |= {"scaler.mean": "S", "scaler.sd": "S"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.mean": "S"} if record["scaler"] == "unscaled" and "scaler.mean" in tensors else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] in MONOTONE else {}
@@ -305,7 +313,7 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if categories:
         axes |= {TEXT: ("bytes",), LENGTHS: ("levels",)}
         sizes["levels"] = sum(record["columns"][j]["levels"] for j in categories)
-    dtypes = {"scaler.counts": torch.int64, LENGTHS: torch.int64, TEXT: torch.uint8}
+    dtypes = {**dict.fromkeys(("scaler.counts", LENGTHS, HELD_OUT + "y"), torch.int64), TEXT: torch.uint8}
     for name, letters in axes.items():
         x, dtype, least = tensors.get(name), dtypes.get(name, torch.float64), int(name != TEXT)
         shape = None if x is None or x.dtype != dtype or x.ndim != len(letters) else x.shape
@@ -402,7 +410,17 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
         if not residual.is_valid():
             raise ValueError("residual.variance must increase, and residual.share lie between 0 and 1")
     found["posterior"] = Posterior(prior, whitened, epsilon, found["sharpness"], residual)
+    found["held_out"] = _unpack_held_out(tensors, len(factor))
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
+
+
+def _unpack_held_out(tensors: Tensors, n_classes: int) -> HeldOutScores | None:
+    if HELD_OUT + "y" not in tensors:
+        return None
+    found = HeldOutScores(*(tensors[HELD_OUT + name].numpy() for name in HeldOutScores._fields))
+    if not ((found.y >= 0) & (found.y < n_classes)).all() or not (found.weight > 0.0).all():
+        raise ValueError("held_out.y must be labels, and held_out.weight be positive")
+    return found
 
 
 def _unpack_schema(record: dict[str, Any], tensors: Tensors) -> Schema | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cavity.data.schema import Column, Schema
 from cavity.files.json_values import COMPOSITE, SIMPLE
+from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import Cycle, Gap, Levels, Monotone, Standard, TableEncoding, Unscaled
 from cavity.fitting.fit import OnlineFit
 from cavity.gp.gaussian import Posterior, Whitened
@@ -33,7 +34,7 @@ TAG = "$"
 _OWN = (
     Column, Schema, Standard, Monotone, Unscaled, TableEncoding, Gap, Cycle, Levels,
     Posterior, Whitened, Prior, ParametricPrior, HyperPrior,
-    Grouped, OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual,
+    Grouped, OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual, HeldOutScores,
 )  # fmt: skip
 TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in _OWN} | SIMPLE | COMPOSITE
 

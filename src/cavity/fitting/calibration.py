@@ -165,11 +165,18 @@ def _losses_of_frequencies(part: HeldOut) -> Float[Tensor, "N"]:
 
 
 def _losses(part: HeldOut, sharpness: float, shrinkage: float = 0.0) -> Float[Tensor, "N"]:
-    """Return the negative log-likelihood of each row, by blocks: with many classes the quadrature takes much memory."""
-    epsilon = _mixed(part.epsilon, part.frequencies, shrinkage) if shrinkage else part.epsilon
-    size, found = max(1, BLOCK_ELEMENTS // len(part.mean)), torch.empty_like(part.weight)
-    for first in range(0, len(part.y), size):
-        rows = slice(first, first + size)
-        log_p = log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], epsilon)
+    """Return the negative log-likelihood of each row."""
+    found = torch.empty_like(part.weight)
+    for rows, log_p in log_p_blocks(part, Calibration(sharpness, shrinkage)):
         found[rows] = -part.weight[rows] * log_p.gather(0, part.y[None, rows])[0]
     return found
+
+
+def log_p_blocks(part: HeldOut, calibration: Calibration) -> Iterator[tuple[slice, Float[Tensor, "C B"]]]:
+    """Yield log p of held-out rows and the slice of the rows, by blocks: many classes take much memory."""
+    sharpness, shrinkage = calibration
+    epsilon = _mixed(part.epsilon, part.frequencies, shrinkage) if shrinkage else part.epsilon
+    size = max(1, BLOCK_ELEMENTS // len(part.mean))
+    for first in range(0, len(part.y), size):
+        rows = slice(first, first + size)
+        yield rows, log_p_of(part.mean[:, rows] * sharpness, part.var[:, rows], epsilon)

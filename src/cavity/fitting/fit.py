@@ -28,6 +28,7 @@ from cavity.data.surveys import find_copies
 from cavity.data.training_data import ArrayData, Data, Shard, StreamData
 from cavity.files.json_values import to_json
 from cavity.fitting.calibration import LOG_SD, Calibration, HeldOut, calibrate, predict_held_out, split_rows
+from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import (
     Encoding,
     TableEncoding,
@@ -160,6 +161,7 @@ class FittedModel(NamedTuple):
         n_iter: epochs.
         log_marginal_likelihood: log Z_q, or the bound of VI.
         training: describes the training rows, for JSON.
+        held_out: the scores of held-out rows, for prediction sets; None without such rows.
         online: what `partial_fit` continues from; None if it cannot.
     """
 
@@ -174,6 +176,7 @@ class FittedModel(NamedTuple):
     n_iter: int
     log_marginal_likelihood: float
     training: dict[str, Any]
+    held_out: HeldOutScores | None = None
     online: OnlineFit | None = None
 
 
@@ -209,8 +212,8 @@ def fit_rows(table: TrainingTable, options: FitOptions) -> FittedModel:
     _check_memory(plan, data, options.workers, len(rows.X), rows.X.nbytes)
     with _resources(plan, data, options.workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, calibration = fit.on_rows(rows)
-    return fit.result(trained, calibration)
+        trained, held_out = fit.on_rows(rows)
+    return fit.result(trained, held_out)
 
 
 def fit_source(source: Source, known: Survey | None, options: FitOptions) -> FittedModel:
@@ -254,8 +257,8 @@ def fit_source(source: Source, known: Survey | None, options: FitOptions) -> Fit
         )
     with _resources(plan, data, workers) as report:
         fit = Fit(plan, data, options, report)
-        trained, calibration = fit.on_source(source, known, class_weight)
-    return fit.result(trained, calibration)
+        trained, held_out = fit.on_source(source, known, class_weight)
+    return fit.result(trained, held_out)
 
 
 def _is_gpu(settings: Settings) -> bool:
@@ -361,6 +364,13 @@ class TrainedModel(NamedTuple):
         return predict_held_out(self.trained.posterior, self.encoding, held_out, self.own_weight)
 
 
+class Calibrated(NamedTuple):
+    """What held-out rows are for: the calibration, and the scores of their labels, if there are such rows."""
+
+    calibration: Calibration = Calibration()
+    scores: HeldOutScores | None = None
+
+
 @dataclass(frozen=True)
 class Fit:
     """One fit, with its plan.
@@ -379,7 +389,7 @@ class Fit:
     report: Progress | None = None
     is_trial: bool = False
 
-    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+    def on_rows(self, rows: TrainingRows) -> tuple[TrainedModel, Calibrated]:
         """Train on rows in memory; return the model and its calibration."""
         if self.plan.is_full_gp:
             return self._full_gp(rows)
@@ -393,7 +403,7 @@ class Fit:
             return model, self._cross_fit(rows, scaling, model.trained)
         return model, self._calibrate(model.trained, [model.predict(held_out)] if held_out else [])
 
-    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibration]:
+    def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibrated]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
         n_held, drawn, found = self._n_held_out, known.sample, None
         sample = TrainingRows(drawn.X, drawn.y, class_weight[drawn.y])
@@ -423,7 +433,7 @@ class Fit:
         model = self._train(stream, encode_rows(encoding, sample), encoding, "fit", found)
         return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
 
-    def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+    def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibrated]:
         """Search for kernel and scaling on some rows, then fit all: by EP with both fixed, or by mini-batches."""
         rows, held_out = self._hold_out(rows)
         found = self._choose(rows, lambda scaling: self._fit_encoding(scaling, rows))
@@ -478,7 +488,7 @@ class Fit:
         about = kernels, s.calibrate is not False, self.plan.training.seed, self._device, clock, history, workers
         return Search(rows, len(self.data.classes), *about)
 
-    def _full_gp(self, rows: TrainingRows) -> tuple[TrainedModel, Calibration]:
+    def _full_gp(self, rows: TrainingRows) -> tuple[TrainedModel, Calibrated]:
         """Find the best full Gaussian process; its leave-one-out predictions calibrate it."""
         history = History(self.report)
         search = self._search(rows, history, self.plan.settings.max_seconds)
@@ -508,8 +518,8 @@ class Fit:
         posterior = replace(posterior, residual=full_residual(found.latent.var + NOISE, found.latent.prior_var))
         trained = Trained(found.theta, state, posterior, log_z, history, found.epochs)
         parts = [left_out_rows(found.ep, found.latent)] if search.sharpens else []
-        calibration = self._calibrate(trained, parts, LOG_SHARPNESS_SD)
-        return TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy()), calibration
+        model = TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy())
+        return model, self._calibrate(trained, parts, LOG_SHARPNESS_SD)
 
     def _candidates(
         self, rows: TrainingRows, fitted: Callable[[str | None], Encoding]
@@ -564,7 +574,7 @@ class Fit:
         values = {name: broadcast(value) for name, value in model.values.items()}
         return replace(model, values=values, noise_in_u=not is_fixed)
 
-    def result(self, fitted: TrainedModel, calibration: Calibration) -> FittedModel:
+    def result(self, fitted: TrainedModel, held_out: Calibrated) -> FittedModel:
         """Gather what the classifier publishes, and warn of what makes log Z or the predictions less exact."""
         trained, online = fitted.trained, None
         last = {r["event"]: r for r in trained.history.records if r["event"] in NUMERICAL_EVENTS}
@@ -576,9 +586,10 @@ class Fit:
             residual = trained.posterior.to(torch.device("cpu")).residual
             start = fitted.model, trained.theta, state, fitted.own_weight
             online = OnlineFit(self.plan, fitted.encoding, *start, residual)
-        posterior = calibration.apply(trained.posterior, self.data.class_weight)
+        posterior = held_out.calibration.apply(trained.posterior, self.data.class_weight)
         found = self._fitted(fitted.encoding, posterior, trained.history.records)
-        return found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z, online=online)
+        found = found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z)
+        return found._replace(held_out=held_out.scores, online=online)
 
     def _fitted(self, encoding: Encoding, posterior: Posterior, history: list[Record]) -> FittedModel:
         counts = self.data.class_counts
@@ -734,18 +745,22 @@ class Fit:
             has_copies = all(len(np.unique(rows.X[:, j])) <= FEW_VALUES for j in others)
         return split_rows(rows, count, self.plan.training.seed, has_copies)
 
-    def _calibrate(self, trained: Trained, parts: list[HeldOut], log_sd: float = LOG_SD) -> Calibration:
-        """Calibrate by held-out rows, the same on all workers."""
-        found = self.options.workers.broadcast(calibrate(parts, CAUTION if _is_cut(trained) else 0.0, log_sd))
-        if found.shrinkage:
-            trained.history.note(Event.SHRUNK, weight=found.shrinkage)
+    def _calibrate(self, trained: Trained, parts: list[HeldOut], log_sd: float = LOG_SD) -> Calibrated:
+        """Calibrate by held-out rows and score their labels, the same on all workers."""
+        settings, data = self.options.settings, self.data
+        calibration = calibrate(parts, CAUTION if _is_cut(trained) else 0.0, log_sd)
+        class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
+        scores = HeldOutScores.of_parts(parts, calibration, class_weight, self.plan.training.seed)
+        found = self.options.workers.broadcast(Calibrated(calibration, scores))
+        if found.calibration.shrinkage:
+            trained.history.note(Event.SHRUNK, weight=found.calibration.shrinkage)
         return found
 
-    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> Calibration:
+    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> Calibrated:
         """Calibrate by fits that leave out a fold each; not at all if rows are too few or such a fit fails."""
         count = self.plan.folds
         if len(rows.y) < 2 * count or self._is_stopped(trained):
-            return Calibration()
+            return Calibrated()
         if self.report is not None:
             self.report(
                 {
@@ -766,9 +781,9 @@ class Fit:
                 model = fit._train_rows(learn, scaling, f"fold-{i}")
             except TrainingError as error:
                 trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
-                return Calibration()
+                return Calibrated()
             if self._is_stopped(trained):
-                return Calibration()
+                return Calibrated()
             parts.append(model.predict(hold))
         return self._calibrate(trained, parts)
 

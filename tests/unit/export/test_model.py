@@ -18,6 +18,7 @@ from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
 from cavity.kernels import RBF, Linear
 from cavity.numerics.limits import rounding
+from tests.models import held_out_scores
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -87,6 +88,23 @@ def test_sharpness_and_random_labels_come_along(changes):
     p = probabilities(to_onnx(posterior, SCALER, np.arange(3)), X)
     np.testing.assert_allclose(p, expected(posterior, X), rtol=0, atol=1e-11)
     assert np.abs(p - expected(plain, X)).max() > 1e-4
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 50])
+@pytest.mark.parametrize("allow_empty", [False, True])
+@pytest.mark.parametrize("score", ["adaptive", "threshold"])
+@pytest.mark.parametrize("conditional", [None, "class", "confidence"])
+def test_prediction_sets_are_those_of_the_library(monkeypatch, conditional, score, allow_empty, n_rows):
+    monkeypatch.setattr(export, "BLOCK_ELEMENTS", 64)  # several blocks
+    posterior, X_new = random_posterior(), np.resize(X, (n_rows, D))
+    held_out, log_p = held_out_scores(200), np.log(expected(posterior, X_new))
+    for coverage in (0.3, 0.8, 0.95):
+        rule = held_out.rule(coverage, 3, conditional, score, allow_empty)
+        model = to_onnx(posterior, SCALER, np.arange(3), rule=rule)
+        found = session(model).run(["set"], {"X": X_new})[0]
+        np.testing.assert_array_equal(found, rule.sets(log_p))
+    with_all = held_out.rule(1e-9, 3, conditional, score)._replace(least=np.array([-np.inf]), limits=np.empty(0))
+    assert session(to_onnx(posterior, SCALER, np.arange(3), rule=with_all)).run(["set"], {"X": X_new})[0].all()
 
 
 def test_scalings_come_along():

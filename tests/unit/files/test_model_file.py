@@ -168,6 +168,7 @@ def test_other_programs_can_read_the_tensors(tmp_path):
     found = load_file(tmp_path / "m.cavity")
     names = {"Z", "log_noise", "kernel.log_lengthscale", "kernel.log_variance", "R_inverse", "m", "params.noise"}
     names |= {f"scaler.{name}" for name in ("mean", "sd", "knots", "levels", "counts")}
+    names |= {f"held_out.{name}" for name in ("y", "weight", "confidence", "adaptive", "threshold")}
     assert set(found) == names | {"params.kernel.0.lengthscale", "params.inducing_points"}
     assert torch.equal(found["Z"], model().posterior.prior.Z)
 

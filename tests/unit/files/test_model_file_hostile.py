@@ -194,9 +194,15 @@ def older(record, number):
             assert record.pop(name) is default
 
 
+def without_held_out(tensors):
+    for name in [name for name in tensors if name.startswith(modelfile.HELD_OUT)]:
+        del tensors[name]
+
+
 def random_labels(*values, number=2):
     def change(record, tensors):
         older(record, number)
+        without_held_out(tensors)
         tensors["epsilon"] = torch.tensor(values, dtype=torch.float64)
 
     return change
@@ -207,6 +213,7 @@ def residual(number=2, **values):
 
     def change(record, tensors):
         older(record, number)
+        without_held_out(tensors)
         tensors.update(
             (f"residual.{name}", torch.tensor(x, dtype=torch.float64)) for name, x in given.items() if x is not None
         )
@@ -214,7 +221,18 @@ def residual(number=2, **values):
     return change
 
 
+def held_out_in_format_5(record, tensors):
+    record["format"] = 5
+
+
 TENSORS = {
+    "held-out rows in an older format": (held_out_in_format_5, r"unknown tensors: held_out\.adaptive"),
+    "held-out labels of others": (put(held_out__y=(3, 3)), r"held_out\.y must be labels"),
+    "negative held-out labels": (put(held_out__y=(3, -1)), r"held_out\.y must be labels"),
+    "held-out rows that do not count": (put(held_out__weight=(3, 0.0)), "weight be positive"),
+    "held-out scores that are NaN": (put(held_out__adaptive=(3, math.nan)), r"held_out\.adaptive has NaN"),
+    "fewer held-out rows": (reshaped("held_out.confidence", 20), "held_out.confidence must be"),
+    "held-out labels that are floats": (cast("held_out.y", torch.float64), "int64 of shape"),
     "more random labels than labels": (random_labels(0.5, 0.4, 0.1), "sum to less than 1"),
     "negative random labels": (random_labels(0.5, -0.1, 0.1), "at or above 0"),
     "random labels that are NaN": (random_labels(0.5, math.nan, 0.1), "NaN"),
