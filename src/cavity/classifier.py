@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.data import Survey
 from cavity.data.schema import NUMBER, Column, Schema
 from cavity.data.source import Source, as_source, is_source, schema_of
-from cavity.fitting.conformal import HeldOutScores
+from cavity.fitting.conformal import HeldOutScores, SetRule
 from cavity.fitting.encoding import Encoding, Group, TableEncoding
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
 from cavity.fitting.rows import read_cells, validate_training
@@ -477,13 +477,12 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
         >>> clf = GPClassifier(random_state=0).fit(X[::2], y[::2])
-        >>> sets = clf.predict_set(X[1::2], coverage=0.99)
+        >>> sets = clf.predict_set(X[1::2], coverage=0.95)
         >>> bool(sets[:25, 0].all()), int(sets.sum(1).max())
         (True, 2)
         """
         check_is_fitted(self, "posterior_")
-        rule = self._held_out_rows().rule(coverage, len(self.classes_), conditional, score, allow_empty)
-        return rule.sets(self.predict_log_proba(X))
+        return self._set_rule(coverage, conditional, score, allow_empty).sets(self.predict_log_proba(X))
 
     def conformalize(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> GPClassifier:
         """Use labeled rows that the model has not learned from as the held-out rows of `predict_set`.
@@ -503,14 +502,6 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         rows = table.rows
         self._held_out = HeldOutScores.of_labels(self._log_proba(rows.X), rows.y, rows.weight)
         return self
-
-    def _held_out_rows(self) -> HeldOutScores:
-        if self._held_out is None:
-            raise ValueError(
-                "predict_set needs rows that the model has not learned from, and this model has kept none: fit with "
-                "calibrate=True, or call conformalize(X, y) with such rows"
-            )
-        return self._held_out
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Return mean and variance of the latent functions f, noise included, each (N, C)."""
@@ -612,9 +603,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         from cavity.export import to_onnx, write_onnx
 
         check_is_fitted(self, "posterior_")
-        rule = None
-        if coverage is not None:
-            rule = self._held_out_rows().rule(coverage, len(self.classes_), conditional, score, allow_empty)
+        rule = None if coverage is None else self._set_rule(coverage, conditional, score, allow_empty)
         names = self._feature_names()
         model = to_onnx(self.posterior_, self._encoding, self.classes_, names, dtype, self._schema, rule)
         if path is not None:
@@ -674,6 +663,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
                 "create it with features=[...]"
             )
         return source
+
+    def _set_rule(self, coverage: Any, conditional: Any, score: Any, allow_empty: bool) -> SetRule:
+        """Return which labels the sets of `predict_set` have."""
+        if self._held_out is None:
+            raise ValueError(
+                "prediction sets need rows that the model has not learned from, and this model has kept none: fit with "
+                "calibrate=True, or call conformalize(X, y) with such rows"
+            )
+        return self._held_out.rule(coverage, len(self.classes_), conditional, score, allow_empty)
 
     def _feature_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)

@@ -401,6 +401,18 @@ def test_predictions_are_those_of_the_model_in_any_order_of_columns(model, tmp_p
     np.testing.assert_allclose(unsure, expected.uncertainty(X), atol=1e-10)
 
 
+def test_prediction_sets_are_those_of_the_model(model, tmp_path):
+    some = slice(0, 150, 6)
+    data = write(tmp_path / "rows.csv", iris(some))
+    run("predict", model, data, "-o", tmp_path / "p.parquet", "--coverage", "0.99")
+    expected = cavity.load(model)
+    found = pq.read_table(tmp_path / "p.parquet").select([f"set_{label}" for label in expected.classes_])
+    sets = expected.predict_set(pa.table(inputs(some)), 0.99)
+    np.testing.assert_array_equal(np.column_stack(found.columns), sets)
+    assert "coverage" in run("predict", model, data, "-o", f"{tmp_path}/parts/", "--coverage", "0.9", code=2).stderr
+    run("predict", model, data, "-o", "-", "--coverage", "1", code=2)
+
+
 def test_parquet_a_folder_and_stdout_say_the_same(folder, model, tmp_path):
     run("predict", model, folder / "new.csv", "-o", tmp_path / "p.parquet")
     run("predict", model, folder / "new.csv", "-o", f"{tmp_path}/parts/")

@@ -1,11 +1,11 @@
-"""Model stores, with the real packages (`pip install 'cavity[integrations]'`): skops and MLflow."""
+"""Other packages, the real ones (`pip install 'cavity[integrations]'`): skops, MLflow and MAPIE."""
 
 from copy import deepcopy
 
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -62,3 +62,20 @@ def test_mlflow(fitted, serialization, tmp_path, monkeypatch):
     check_alike(mlflow.sklearn.load_model(str(tmp_path / "model")), fitted)
     by_pyfunc = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(X)
     assert np.asarray(by_pyfunc).tolist() == fitted.predict(X).tolist()
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.95, 0.99])
+def test_mapie_has_the_same_sets(coverage):
+    """Where the method is the same: the threshold on the probability of a label, with rows held out by the user."""
+    from mapie.classification import SplitConformalClassifier
+
+    X, y = load_digits(return_X_y=True)
+    clf = GPClassifier(**QUICK).fit(X[:300], y[:300]).conformalize(X[300:700], y[300:700])
+    theirs = SplitConformalClassifier(clf, confidence_level=coverage, conformity_score="lac", prefit=True)
+    _, sets = theirs.conformalize(X[300:700], y[300:700]).predict_set(X[700:])
+    ours = clf.predict_set(X[700:], coverage, score="threshold", allow_empty=True)
+    p = clf.predict_proba(X[700:])
+    least = p[ours].min()
+    is_close = abs(p - least) < 1e-6  # MAPIE's threshold has a tolerance of 1e-8
+    assert is_close.mean() < 1e-3
+    np.testing.assert_array_equal(ours[~is_close], sets[:, :, 0][~is_close])

@@ -29,6 +29,10 @@ UNCERTAINTIES = ("total", "aleatoric", "epistemic")
     help="CSV or Parquet file, by its ending; - writes CSV to stdout; a folder gets Parquet files, for large data.",
 )  # fmt: skip
 @click.option("--uncertainty", is_flag=True, help="Add total, aleatoric and epistemic uncertainty, in nats.")
+@click.option(
+    "--coverage", type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True), metavar="P",
+    help="Add prediction sets: whether each label is in a set that has the row's label with this probability.",
+)  # fmt: skip
 @click.option("--keep", metavar="A,B", help="Columns of DATA to copy, such as an id.")
 @DROP_MISSING
 @DISTRIBUTED
@@ -39,6 +43,7 @@ def predict(
     data: tuple[str, ...],
     out: str,
     uncertainty: bool,
+    coverage: float | None,
     keep: str | None,
     drop_missing: bool,
     distributed: bool | None,
@@ -53,13 +58,14 @@ def predict(
     \b
     Examples:
       cavity predict digits.cavity digits-test.csv -o predictions.csv --uncertainty
+      cavity predict digits.cavity digits-test.csv -o sets.csv --coverage 0.95
       cavity predict flights.cavity flights/ -o predictions/
     """
     if as_json and out == STDOUT:
         raise click.UsageError("--json and -o - would both print on stdout; name a file with -o")
     is_folder = out != STDOUT and (out.endswith(("/", "\\")) or Path(out).is_dir() or not Path(out).suffix)
-    if is_folder and (uncertainty or keep or drop_missing):
-        raise click.UsageError("--uncertainty, --keep and --drop-missing need a file for -o, not a folder")
+    if is_folder and (uncertainty or coverage or keep or drop_missing):
+        raise click.UsageError("--uncertainty, --coverage, --keep and --drop-missing need a file for -o, not a folder")
     output = Output(as_json, quiet, distributed)
     if not (is_folder or output.is_main):
         return
@@ -69,10 +75,11 @@ def predict(
     features = loaded.columns(table, loaded.target if is_labeled else None).features
     counts = CellCounts(loaded.model.columns_)
 
-    from cavity.data.predictions import LABEL, prediction_table, probability_names, write_tables
+    from cavity.data.predictions import LABEL, prediction_table, probability_names, set_names, write_tables
     from cavity.runtime.distributed import current_workers
 
     fitted, classes = loaded.model, loaded.model.classes_
+    rule = None if coverage is None else fitted._set_rule(coverage, None, "adaptive", False)
 
     def tables() -> Iterator[Any]:
         nonlocal dropped
@@ -84,7 +91,9 @@ def predict(
             rows = frame(part.X, loaded.names) if n else None
             log_p = fitted.predict_log_proba(rows) if n else np.empty((0, len(classes)))
             spread = () if not uncertainty else fitted.uncertainty(rows) if n else np.empty((3, 0))
-            yield prediction_table(classes, log_p, part.kept, dict(zip(UNCERTAINTIES, spread, strict=False)))
+            after = dict(zip(UNCERTAINTIES, spread, strict=False))
+            after |= {} if rule is None else dict(zip(set_names(classes), rule.sets(log_p).T, strict=True))
+            yield prediction_table(classes, log_p, part.kept, after)
             dropped += part.dropped
             done(n + part.dropped)
 
@@ -95,6 +104,7 @@ def predict(
     else:
         _check_out(out, table)
         own = [LABEL, *probability_names(classes), *(UNCERTAINTIES if uncertainty else ())]
+        own += [] if rule is None else set_names(classes)
         for name in kept:
             column_type(table.schema(), name, table.name)
             if name in own or kept.count(name) > 1:

@@ -19,7 +19,7 @@ from cavity.data.tables import arrow
 from cavity.files.atomic import atomic_write
 from cavity.runtime.distributed import SINGLE_PROCESS, Workers
 
-ROW, LABEL, PROBABILITY = "row", "prediction", "p_"
+ROW, LABEL, PROBABILITY, SET = "row", "prediction", "p_", "set_"
 STDOUT = "-"
 
 
@@ -55,6 +55,11 @@ def write_predictions(
 def probability_names(classes: NDArray[Any]) -> list[str]:
     """Return the column names of the class probabilities."""
     return [f"{PROBABILITY}{label}" for label in classes.tolist()]
+
+
+def set_names(classes: NDArray[Any]) -> list[str]:
+    """Return the column names of prediction sets."""
+    return [f"{SET}{label}" for label in classes.tolist()]
 
 
 def prediction_table(classes: NDArray[Any], log_p: Array, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:

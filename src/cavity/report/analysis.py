@@ -14,18 +14,27 @@ from cavity.data.schema import LEFT_OUT
 from cavity.fitting.rows import TrainingRows, class_weights, merge_equal_rows
 from cavity.gp.probabilities import Uncertainty
 from cavity.kernels import Kernel, Product, Sum
-from cavity.metrics import Indices, check_calibration, reliability_curves, score_intervals
+from cavity.metrics import (
+    Array,
+    Indices,
+    Interval,
+    check_calibration,
+    reliability_curves,
+    score_intervals,
+    wilson_interval,
+)
 from cavity.report.advice import Evidence, give_advice
 from cavity.report.baselines import Baseline, fit_baselines
 from cavity.report.columns import read_rows, row_values, summarize_columns
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
-from cavity.report.findings import Findings, training_curve
+from cavity.report.findings import Findings, SetSummary, training_curve
 from cavity.report.text import counted
 from cavity.report.uncertain import choose_candidates, uncertain_rows
 from cavity.version import __version__
 
 MAX_ROWS = 20_000
 MAX_COMPARED = 50_000  # training rows searched for the rows of the report
+COVERAGES = (0.8, 0.9, 0.95, 0.99)  # of prediction sets
 SHOWN_VALUES = 6  # columns of a row to review, the most relevant
 
 METHODS = {
@@ -157,7 +166,26 @@ def examine(
         about=list(describe_model(e)),
         no_verdict=e.no_verdict,
         columns=e.columns,
+        sets=summarize_sets(clf, rows.y, log_p),
     )
+
+
+def summarize_sets(clf: Any, y: Indices, log_p: Array) -> list[SetSummary]:
+    """Count how often prediction sets hold the label, for several coverages; empty without held-out rows."""
+    held_out, found = getattr(clf, "_held_out", None), list[SetSummary]()
+    if held_out is None:
+        return found
+    n_classes = log_p.shape[1]
+    counts = np.bincount(y, minlength=n_classes)
+    for coverage in COVERAGES:
+        sets = held_out.rule(coverage, n_classes).sets(log_p)
+        is_covered = sets[np.arange(len(y)), y]
+        low, high = map(float, wilson_interval(is_covered.sum(), len(y)))
+        with np.errstate(invalid="ignore"):
+            by_class = np.bincount(y, is_covered, n_classes) / counts
+        sizes = np.bincount(sets.sum(1), minlength=n_classes + 1)
+        found.append(SetSummary(coverage, Interval(float(is_covered.mean()), low, high), sizes, by_class))
+    return found
 
 
 # --- Rows ---

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.metrics import Array, CalibrationCheck, Indices, Mask, ReliabilityCurve, ScoreIntervals
+from cavity.metrics import Array, CalibrationCheck, Indices, Interval, Mask, ReliabilityCurve, ScoreIntervals
 
 
 class Relevance(NamedTuple):
@@ -50,6 +50,18 @@ class UncertainRow(NamedTuple):
     epistemic: float
     why: str
     values: tuple[tuple[str, str], ...] = ()
+
+
+class SetSummary(NamedTuple):
+    """Prediction sets of one coverage: the share of rows whose label is in theirs, and how many sets have each size.
+
+    `sizes` starts with sets of no label. `by_class` is the share of the rows of each class, NaN for one without rows.
+    """
+
+    coverage: float
+    covered: Interval
+    sizes: Indices
+    by_class: Array
 
 
 class TrainingEvent(NamedTuple):
@@ -135,6 +147,7 @@ class Findings:
     about: list[tuple[str, str]] = field(default_factory=list)  # settings and learned values, as text
     no_verdict: str = ""  # why these rows cannot tell how good the model is; empty if they can
     columns: list[ColumnSummary] = field(default_factory=list)  # empty if all are numbers without gaps
+    sets: list[SetSummary] = field(default_factory=list)  # empty if the model has kept no held-out rows
 
 
 def training_events(history: Sequence[dict[str, Any]]) -> list[TrainingEvent]:

@@ -24,6 +24,7 @@ SECTIONS = (
     ("scores", "Scores", sections.scores),
     ("advice", "Advice", sections.advice),
     ("calibration", "Calibration", sections.calibration),
+    ("sets", "Prediction sets", sections.prediction_sets),
     ("confusion", "Confusion matrix", sections.confusion),
     ("features", "Features", sections.features),
     ("uncertainty", "Uncertainty", sections.uncertainty),

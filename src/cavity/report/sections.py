@@ -127,6 +127,49 @@ def _reliability(key: str, curve: ReliabilityCurve, title: str, spread: str = ""
     return figure(charts.reliability_diagram(key, curve), title, caption, data, **attributes)
 
 
+SETS_LEAD = (
+    "A prediction set lists the labels that cannot be ruled out. Sets of coverage 90 % should hold the true label of "
+    "at least 90 % of the rows; the most probable label is always in the set."
+)
+NO_SETS = (
+    "This model has kept no rows that it did not learn from, so it has no prediction sets. Fit with calibrate=True, or "
+    "call conformalize(X, y)."
+)
+DRAWN_COVERAGE, MOST_SIZES = 0.9, 10
+
+
+def prediction_sets(found: Findings) -> Parts:
+    """How often sets of several coverages have the true label, and how large they are."""
+    if not found.sets:
+        return (NO_SETS,)
+    rows: list[Row] = []
+    for one in found.sets:
+        mean = (one.sizes * np.arange(len(one.sizes))).sum() / one.sizes.sum()
+        spread = between(one.covered, as_percent=True)
+        rows.append([percent(one.coverage, 0), f"{percent(one.covered.value)} ({spread})", f"{mean:.2f}"])
+    title = "Coverage and mean size of prediction sets"
+    summary = table(title, ["Asked for", "Covered, 95 % interval", "Mean size"], rows, 3)
+    one = next(part for part in found.sets if part.coverage == DRAWN_COVERAGE)
+    sizes = one.sizes[1 : MOST_SIZES + 1].copy()
+    sizes[-1] += one.sizes[MOST_SIZES + 1 :].sum()
+    names = [counted(k + 1, "label") for k in range(len(sizes))]
+    names[-1] += " or more" if len(one.sizes) > MOST_SIZES + 1 else ""
+    bars = [Bar(title, float(n / one.sizes.sum())) for title, n in zip(names, sizes, strict=True)]
+    title = f"Sizes of sets of coverage {percent(DRAWN_COVERAGE, 0)}"
+    least = np.argsort(np.where(np.isnan(one.by_class), np.inf, one.by_class), kind="stable")[:3]
+    worst = listed([f"{name(found.classes[k], 20)} ({percent(one.by_class[k])})" for k in least])
+    caption = f"{percent(bars[0].value)} of the rows have a single label. The least covered classes: {worst}."
+    by_class: list[Row] = [
+        [label(found.classes[k]), Cell("–", -1.0) if np.isnan(share) else Cell(percent(share), float(share))]
+        for k, share in enumerate(one.by_class)
+    ]
+    data = table(
+        f"Coverage by class, {percent(DRAWN_COVERAGE, 0)} asked for", ["Class", "Covered"], by_class, 1, sortable=True
+    )
+    chart = charts.bar_chart("set-sizes", bars, title, caption, percent)
+    return SETS_LEAD, pair(figure(chart, title, caption, data), el("div", el("h3", "Coverage"), summary))
+
+
 PRINTED_CLASSES, LISTED_CONFUSIONS = 20, 10
 CELL_LETTERS = 36.0  # in a row of cells; longer names of columns are vertical
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.metrics import CalibrationCheck, Interval, ReliabilityCurve, ScoreIntervals
+from cavity.report.analysis import COVERAGES
 from cavity.report.findings import (
     Advice,
     ColumnSummary,
     Findings,
     Map,
     Relevance,
+    SetSummary,
     TrainingCurve,
     TrainingEvent,
     UncertainRow,
@@ -59,7 +61,16 @@ def digits(n_rows=450, n_classes=10, n_features=64, seed=0, bins=15):
         map=_map(rng, y, guess == y, n_classes),
         advice=_advice(),
         about=[("Method", "stochastic expectation propagation"), ("max_epochs=", "60"), ("Kernel", "RBF")],
+        sets=_sets(n_rows, n_classes),
     )
+
+
+def _sets(n_rows, n_classes):
+    sizes = np.zeros(n_classes + 1, dtype=int)
+    sizes[1], sizes[2], sizes[-1] = n_rows - n_rows // 5 - 1, n_rows // 5, 1 + (n_classes == 2)
+    by_class = np.linspace(0.8, 1.0, n_classes)
+    by_class[0] = np.nan
+    return [SetSummary(c, Interval(c, c - 0.01, c + 0.01), sizes, by_class) for c in COVERAGES]
 
 
 def small():

@@ -141,7 +141,7 @@ def test_every_chart_has_its_numbers_behind_it(name):
     """By time there are the numbers of the epochs once more."""
     figures = tree(name).all("figure")
     tables = [e for e in tree(name).all("table") if "figure" in e["in"]]
-    assert len(figures) == len(tables) + 1 == 11 + 10
+    assert len(figures) == len(tables) + 1 == 12 + 10
 
 
 def test_hostile_names_stay_names():

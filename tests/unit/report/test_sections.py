@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cavity.report.sections import confused_pairs, data_map, features, uncertainty
+from cavity.report.sections import confused_pairs, data_map, features, prediction_sets, uncertainty
+from cavity.report.text import percent
 from tests.unit.report import made_up
 
 
@@ -45,3 +46,12 @@ def test_many_classes_have_their_names_on_the_map(n_classes):
     assert "Names mark the centers of the true classes, where there is room" in drawn
     assert 'class="legend"' not in drawn
     assert 'class="names' not in section(data_map, made_up.renamed(made_up.digits(1000, 9, 4), names[:9]))
+
+
+def test_sets_are_summarized_by_coverage():
+    found = made_up.digits()
+    drawn = "".join(filter(None, prediction_sets(found)))
+    for one in found.sets:
+        assert percent(one.coverage, 0) in drawn
+    assert "10 labels" in drawn
+    assert "no prediction sets" in prediction_sets(replace(found, sets=[]))[0]
