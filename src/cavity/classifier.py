@@ -427,7 +427,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             return np.concatenate([self._log_proba(rows) for rows in blocks])
         return self._log_proba(self._validate_new(X))
 
-    def predict_to(self, X: Any, folder: Any, *, resume: bool = False) -> int:
+    def predict_to(self, X: Any, folder: Any, *, resume: bool = False, coverage: float | None = None) -> int:
         """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
 
         The files, in the order of their names, have a line for every row: its number in its part, `prediction`, and
@@ -437,6 +437,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             X: a source (`cavity.data`); labels are not needed.
             folder: where to write.
             resume: keep complete parts and write the others.
+            coverage: of prediction sets (`predict_set`), which add a column `set_…` for each label; None for none.
 
         Returns:
             The number of rows that this process has predicted.
@@ -445,7 +446,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         source = self._validate_source(as_source(X))
         workers = current_workers(self.distributed)
-        return write_predictions(source, self._log_proba, self.classes_, folder, resume, workers)
+        sets = None if coverage is None else self._set_rule(coverage).sets
+        return write_predictions(source, self._log_proba, self.classes_, folder, resume, workers, sets)
 
     def predict_set(
         self,
@@ -664,7 +666,9 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             )
         return source
 
-    def _set_rule(self, coverage: Any, conditional: Any, score: Any, allow_empty: bool) -> SetRule:
+    def _set_rule(
+        self, coverage: Any, conditional: Any = None, score: Any = "adaptive", allow_empty: bool = False
+    ) -> SetRule:
         """Return which labels the sets of `predict_set` have."""
         if self._held_out is None:
             raise ValueError(

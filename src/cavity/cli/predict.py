@@ -64,8 +64,8 @@ def predict(
     if as_json and out == STDOUT:
         raise click.UsageError("--json and -o - would both print on stdout; name a file with -o")
     is_folder = out != STDOUT and (out.endswith(("/", "\\")) or Path(out).is_dir() or not Path(out).suffix)
-    if is_folder and (uncertainty or coverage or keep or drop_missing):
-        raise click.UsageError("--uncertainty, --coverage, --keep and --drop-missing need a file for -o, not a folder")
+    if is_folder and (uncertainty or keep or drop_missing):
+        raise click.UsageError("--uncertainty, --keep and --drop-missing need a file for -o, not a folder")
     output = Output(as_json, quiet, distributed)
     if not (is_folder or output.is_main):
         return
@@ -79,7 +79,7 @@ def predict(
     from cavity.runtime.distributed import current_workers
 
     fitted, classes = loaded.model, loaded.model.classes_
-    rule = None if coverage is None else fitted._set_rule(coverage, None, "adaptive", False)
+    sets = None if coverage is None else fitted._set_rule(coverage).sets
 
     def tables() -> Iterator[Any]:
         nonlocal dropped
@@ -91,20 +91,18 @@ def predict(
             rows = frame(part.X, loaded.names) if n else None
             log_p = fitted.predict_log_proba(rows) if n else np.empty((0, len(classes)))
             spread = () if not uncertainty else fitted.uncertainty(rows) if n else np.empty((3, 0))
-            after = dict(zip(UNCERTAINTIES, spread, strict=False))
-            after |= {} if rule is None else dict(zip(set_names(classes), rule.sets(log_p).T, strict=True))
-            yield prediction_table(classes, log_p, part.kept, after)
+            yield prediction_table(classes, log_p, part.kept, dict(zip(UNCERTAINTIES, spread, strict=False)), sets)
             dropped += part.dropped
             done(n + part.dropped)
 
     if is_folder:
         fitted.set_params(distributed=output.distributed)
-        n_own = int(fitted.predict_to(table.source(None, features), out))
+        n_own = int(fitted.predict_to(table.source(None, features), out, coverage=coverage))
         count = sum(current_workers(output.distributed).gather(n_own))
     else:
         _check_out(out, table)
         own = [LABEL, *probability_names(classes), *(UNCERTAINTIES if uncertainty else ())]
-        own += [] if rule is None else set_names(classes)
+        own += [] if sets is None else set_names(classes)
         for name in kept:
             column_type(table.schema(), name, table.name)
             if name in own or kept.count(name) > 1:

@@ -30,8 +30,9 @@ def write_predictions(
     folder: str | os.PathLike[str],
     resume: bool = False,
     workers: Workers = SINGLE_PROCESS,
+    sets: Callable[[Array], NDArray[np.bool_]] | None = None,
 ) -> int:
-    """Write one Parquet file for each lane: row number, most probable label, probability of each class.
+    """Write one Parquet file for each lane: row number, most probable label, probability of each class, and `sets`.
 
     A file gets its name only when it is complete. Distributed workers share the lanes.
 
@@ -45,7 +46,9 @@ def write_predictions(
         raise ValueError(f"The folder {folder} must not hold predictions, got {min(done)}; "
                          "give another folder, or resume=True to write the missing parts")  # fmt: skip
     for lane in workers.keepalive(own_lanes(source.lanes, workers)):
-        tables = (prediction_table(classes, log_proba(block.X), {ROW: block.rows}, {}) for block in source.blocks(lane))
+        tables = (
+            prediction_table(classes, log_proba(block.X), {ROW: block.rows}, {}, sets) for block in source.blocks(lane)
+        )
         name = f"part-{lane:05d}.parquet"
         if name not in done and (first := next(tables, None)) is not None:
             total += write_tables(path / name, chain([first], tables))
@@ -62,12 +65,19 @@ def set_names(classes: NDArray[Any]) -> list[str]:
     return [f"{SET}{label}" for label in classes.tolist()]
 
 
-def prediction_table(classes: NDArray[Any], log_p: Array, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    """Return an Arrow table of labels and probabilities, with other columns before and after them."""
+def prediction_table(
+    classes: NDArray[Any],
+    log_p: Array,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    sets: Callable[[Array], NDArray[np.bool_]] | None = None,
+) -> Any:
+    """Return an Arrow table of labels, probabilities and prediction sets, with other columns before and after them."""
     pa = arrow()
     label_type = pa.array(classes.tolist()).type  # not guessed from the labels of this part
     columns = {LABEL: pa.array(classes[log_p.argmax(1)].tolist(), label_type)}
     columns |= dict(zip(probability_names(classes), np.exp(log_p).T, strict=True))
+    columns |= {} if sets is None else dict(zip(set_names(classes), sets(log_p).T, strict=True))
     return pa.table({**before, **columns, **after})
 
 
