@@ -67,7 +67,7 @@ def run(job: Job) -> Record:
             f"coverage, {name}": round(float(is_in.mean()), DIGITS),
             f"exact, {name}": round(float(exact[np.arange(len(places)), places].mean()), DIGITS),
             f"size, {name}": round(float(size.mean()), DIGITS),
-            f"by size, {name}": round(float(min(of_size)), DIGITS),
+            f"by size, {name}": round(float(min(of_size, default=is_in.mean())), DIGITS),
             f"slab, {name}": round(_worst_slab(is_in, slabs), DIGITS),
             f"classes, {name}": {str(classes[k]): round(value, DIGITS) for k, value in by_class.items()},
         }
