@@ -97,7 +97,7 @@ def test_an_impossible_class_adds_no_entropy():
     """log p = −∞ must not make 0 × ∞."""
     mean = torch.tensor([[0.0], [-1e200]], dtype=torch.float64)
     var = torch.ones(2, 1, dtype=torch.float64)
-    assert float(predict._entropy(mean, var, 0.0)) == 0.0
+    assert float(predict._entropy(predict.log_p_of(mean, var, 0.0))) == 0.0
 
 
 def test_blocks_are_all_of_one_size_and_hold_every_row(q):
