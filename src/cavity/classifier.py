@@ -35,6 +35,7 @@ from cavity.training.history import NUMERICAL_EVENTS
 
 if TYPE_CHECKING:
     from cavity.decisions import Decision
+    from cavity.explanations import Explanation
     from cavity.report import Report
 
 Array = NDArray[np.float64]
@@ -556,6 +557,45 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             value = probabilities.value_of_rows(posterior, encoded, regret) if value_of_rows else None
             found.append(costs.decide(p, value))
         return Decision.join(found)
+
+    def explain(self, X: Any, against: Any = None, *, label: Any = None, background: Any = None) -> Explanation:
+        """Say which columns of each row speak for its label against another one, and how much.
+
+        Args:
+            X: rows, (N, D), as for `predict`.
+            against: the other label, one for all rows or (N,); None for the most probable one but `label`.
+            label: the label to explain, in the same way; None for the predicted one, or the most probable one but
+                `against`.
+            background: rows to compare with, as X; None for rows that the model keeps.
+
+        Returns:
+            An `Explanation`.
+
+        >>> from sklearn.datasets import load_iris
+        >>> data = load_iris(as_frame=True)
+        >>> X, y = data.data, data.target_names[data.target]
+        >>> clf = GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y)
+        >>> found = clf.explain(X[70:71])
+        >>> str(found.label[0]), str(found.against[0])
+        ('virginica', 'versicolor')
+        >>> found.columns[found.contributions[0].argmax()]
+        'petal width (cm)'
+        """
+        from cavity.explanations import background_rows, choose_labels, explain
+
+        rows = self._validate_new(X)
+        labels = choose_labels(self._log_proba(rows), self.classes_, label, against)
+        kept = background is None
+        return explain(
+            self._posterior_on_device(),
+            self._encoding,
+            self._schema,
+            self._feature_names() or [f"x{j}" for j in range(self.n_features_in_)],
+            self.classes_,
+            rows,
+            labels,
+            background_rows(self.posterior_, self._encoding) if kept else self._validate_new(background),
+        )
 
     def save(self, path: Any, metrics: dict[str, Any] | None = None) -> None:
         """Write the model to a file for `cavity.load`: no pickle, safe to read from any source.
