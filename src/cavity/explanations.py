@@ -180,10 +180,10 @@ def _mean_with(
     margins: Margins, X: torch.Tensor, sign: torch.Tensor, reference: torch.Tensor, which: NDArray[np.bool_]
 ) -> torch.Tensor:
     """Return the mean margin of each row when some of its features are replaced by those of the background rows."""
+    if not which.any():  # a column that is left out
+        return margins.at(X, sign)
     features = torch.from_numpy(which).to(X.device)
     values, count = torch.unique(reference[:, features], dim=0, return_counts=True)
-    if not which.any():
-        return margins.at(X, sign)
     weight, found = count.to(X.dtype) / len(reference), torch.empty_like(X[:, 0])
     for rows in torch.arange(len(X), device=X.device).split(max(1, BLOCK_ELEMENTS // (len(values) * X.shape[1]))):
         replaced = X[rows, None].repeat(1, len(values), 1)
