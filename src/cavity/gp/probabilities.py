@@ -78,9 +78,7 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
 
 @torch.inference_mode()
-def value_of_rows(
-    posterior: Posterior, X: Float[Tensor, "N D"], cost: Float[Tensor, "C A"]
-) -> NDArray[np.float64]:
+def value_of_rows(posterior: Posterior, X: Float[Tensor, "N D"], cost: Float[Tensor, "C A"]) -> NDArray[np.float64]:
     """Return how much less the best action would cost if the latent functions were known as well as rows can teach.
 
     `cost` has a row for each class and a column for each action. The probabilities before are the mean of those after,
