@@ -566,7 +566,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             against: the other label, one for all rows or (N,); None for the most probable one but `label`.
             label: the label to explain, in the same way; None for the predicted one, or the most probable one but
                 `against`.
-            background: rows to compare with, as X; None for rows that the model keeps.
+            background: rows to compare with, as X; None for rows that combine the values that the model knows of each
+                column.
 
         Returns:
             An `Explanation`.
@@ -581,11 +582,14 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         >>> found.columns[found.contributions[0].argmax()]
         'petal width (cm)'
         """
-        from cavity.explanations import background_rows, choose_labels, explain
+        from cavity.explanations import Background, choose_labels, explain, training_background
 
         rows = self._validate_new(X)
         labels = choose_labels(self._log_proba(rows), self.classes_, label, against)
-        kept = background is None
+        if background is None:
+            reference = training_background(self.posterior_, self._encoding)
+        else:
+            reference = Background.of_rows(self._validate_new(background))
         return explain(
             self._posterior_on_device(),
             self._encoding,
@@ -594,7 +598,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             self.classes_,
             rows,
             labels,
-            background_rows(self.posterior_, self._encoding) if kept else self._validate_new(background),
+            reference,
         )
 
     def save(self, path: Any, metrics: dict[str, Any] | None = None) -> None:

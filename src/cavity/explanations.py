@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from cavity.gp.margins import Margins
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-BACKGROUND_ROWS = 64
+VALUES, LEAST_VALUES, MOST_CELLS = 32, 8, 4096  # that stand for a column; at least; in all columns
+SLICES = 64  # of the distribution of a column, which rows combine at random
 BLOCK_ELEMENTS = 2**22  # of rows with a column replaced, at a time
 SHOWN_ROWS, SHOWN_COLUMNS = 10, 4  # as text
 
@@ -31,7 +32,10 @@ class Explanation:
 
     The margin is the difference of the latent means of the two labels, times `sharpness_`. It has the unit of the
     latent functions: the probability that the function of `label` is larger than that of `against` is Φ(margin / sd),
-    which for two classes is the probability of the label.
+    which for two classes is the probability of the label (before any mixing with class frequencies).
+
+    The background is rows to compare with: those given to `explain`, or else rows that combine values of the training
+    columns at random, each column with its own distribution.
 
     Attributes:
         columns: names of the D columns.
@@ -42,7 +46,7 @@ class Explanation:
         sd: standard deviation of the difference of the two functions, (N,).
         base: the mean margin of the background rows, (N,).
         contributions: (N, D), the margin less its mean when the value of one column is replaced by those of the
-            background rows, and the others stay. Above 0 it speaks for the label.
+            background, and the others stay. Above 0 the value speaks for the label, below 0 for the other.
         interactions: (N,), the rest: margin − base − the sum of the contributions. It is 0 where columns act one by
             one, and contributions are then Shapley values. Where it is large, columns act together, and no list of
             single contributions says all.
@@ -71,7 +75,8 @@ class Explanation:
             own = self.contributions[i]
             order = [j for j in np.argsort(-np.abs(own), kind="stable")[:SHOWN_COLUMNS] if own[j] != 0.0]
             parts = [f"{self.columns[j]}={self.values[i, j]} {own[j]:+.2f}" for j in order]
-            rest = f"other columns {own.sum() - own[order].sum():+.2f}, interactions {self.interactions[i]:+.2f}"
+            others = np.delete(own, order).sum() + 0.0  # no −0
+            rest = f"other columns {others:+.2f}, interactions {self.interactions[i]:+.2f}"
             lines.append(
                 f"{i}: {label_text(self.label[i])} against {label_text(self.against[i])} {self.margin[i]:+.2f} "
                 f"= {self.base[i]:+.2f} on average, {', '.join([*parts, rest])}"
@@ -113,10 +118,44 @@ def _indices(name: str, labels: Any, classes: NDArray[Any], n_rows: int) -> Indi
     return np.broadcast_to(found, n_rows)
 
 
-def background_rows(posterior: Posterior, encoding: Encoding) -> Array:
-    """Return rows of cells that stand for the training rows, (K, D): the inducing points in the units of X."""
+class Background(NamedTuple):
+    """Rows that stand for the training rows: their cells, (K, D), and weights that sum to 1."""
+
+    cells: Array
+    weight: Array
+
+    @classmethod
+    def of_rows(cls, cells: Array) -> Background:
+        """Give each row the same weight."""
+        return cls(cells, np.full(len(cells), 1.0 / len(cells)))
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[tuple[Array, Array]]) -> Background:
+        """Combine the values of each column at random, given their weights, which sum to 1.
+
+        Every column has exactly its own distribution. Its mass is cut into slices, each column has these in an order of
+        its own, and wherever one of the columns changes its value, a new row begins.
+        """
+        orders = np.random.default_rng(0).permuted(np.tile(np.arange(SLICES), (len(columns), 1)), axis=1)
+        ends = [SLICES * np.cumsum(weight)[:-1] for _, weight in columns]
+        cuts = [np.arange(SLICES + 1.0)]
+        for order, end in zip(orders, ends, strict=True):
+            own = np.floor(end).astype(np.int64).clip(max=SLICES - 1)
+            cuts.append(np.argsort(order)[own] + end - own)
+        edges = np.unique(np.concatenate(cuts).clip(0.0, SLICES))
+        middle = 0.5 * (edges[:-1] + edges[1:])
+        at = np.floor(middle).astype(np.int64)
+        cells = [values[np.searchsorted(end, order[at] + middle - at)]
+                 for (values, _), order, end in zip(columns, orders, ends, strict=True)]  # fmt: skip
+        return cls(np.stack(cells, 1), np.diff(edges) / SLICES)
+
+
+def training_background(posterior: Posterior, encoding: Encoding) -> Background:
+    """Return what the model knows of its training rows, column by column: the values of its inducing points."""
     cells = encoding.inverse(posterior.prior.Z.cpu().numpy()).reshape(-1, _n_columns(posterior, encoding))
-    return np.asarray(cells[np.linspace(0, len(cells) - 1, min(len(cells), BACKGROUND_ROWS)).round().astype(int)])
+    count = max(LEAST_VALUES, min(VALUES, MOST_CELLS // cells.shape[1]))
+    chosen = (np.arange(count) + 0.5) / count * len(cells)
+    return Background.of_columns([(x, np.full(count, 1.0 / count)) for x in np.sort(cells, 0)[chosen.astype(int)].T])
 
 
 def explain(
@@ -127,7 +166,7 @@ def explain(
     classes: NDArray[Any],
     cells: Array,
     labels: tuple[Indices, Indices],
-    background: Array,
+    background: Background,
 ) -> Explanation:
     """Explain rows.
 
@@ -142,23 +181,29 @@ def explain(
         classes: the labels.
         cells: of the rows, (N, D).
         labels: indices of the label explained and of the other one, each (N,).
-        background: cells of the background rows, (K, D).
+        background: the rows to compare with.
     """
     margins, rows = Margins(posterior), np.arange(len(cells))
     own, other = labels
     sign = np.zeros((len(cells), len(classes)))
     sign[rows, own], sign[rows, other] = 1.0, -1.0
     device = posterior.prior.Z.device
-    X, reference, signs = (
-        torch.from_numpy(part).to(device) for part in (encoding.transform(cells), encoding.transform(background), sign)
-    )
+    parts = encoding.transform(cells), encoding.transform(background.cells), sign
+    X, reference, signs = (torch.from_numpy(part).to(device) for part in parts)
+    weight = torch.from_numpy(background.weight).to(device)
     column_of, is_value = _features(posterior, encoding)
     margin, by_feature = margins.at(X, signs), margins.gradient(X, signs)
-    left = torch.stack([_mean_with(margins, X, signs, reference, column_of == j) for j in range(len(columns))], -1)
-    base = _mean_with(margins, X, signs, reference, np.ones(len(column_of), dtype=bool))
+
+    def mean_with(which: NDArray[np.bool_], X: torch.Tensor = X, signs: torch.Tensor = signs) -> torch.Tensor:
+        return _mean_with(margins, X, signs, reference, weight, which)
+
+    left = torch.stack([mean_with(column_of == j) for j in range(len(columns))], -1)
+    pairs, at = torch.unique(signs, dim=0, return_inverse=True)
+    base = mean_with(np.ones(len(column_of), dtype=bool), X[: len(pairs)], pairs)[at]  # the same whatever the row is
     contributions = (margin[:, None] - left).cpu().numpy()
+    sd = (weight @ (reference - weight @ reference).square()).sqrt()
     gradient = np.zeros_like(cells)
-    gradient[:, column_of[is_value]] = (by_feature * reference.std(0, correction=0)).cpu().numpy()[:, is_value]
+    gradient[:, column_of[is_value]] = (by_feature * sd).cpu().numpy()[:, is_value]
     gradient[np.isnan(cells)] = 0.0
     var = probabilities.marginals(posterior, X)[1]
     of_rows, means = margin.cpu().numpy(), base.cpu().numpy()
@@ -177,14 +222,19 @@ def explain(
 
 
 def _mean_with(
-    margins: Margins, X: torch.Tensor, sign: torch.Tensor, reference: torch.Tensor, which: NDArray[np.bool_]
+    margins: Margins,
+    X: torch.Tensor,
+    sign: torch.Tensor,
+    reference: torch.Tensor,
+    weight: torch.Tensor,
+    which: NDArray[np.bool_],
 ) -> torch.Tensor:
     """Return the mean margin of each row when some of its features are replaced by those of the background rows."""
     if not which.any():  # a column that is left out
         return margins.at(X, sign)
     features = torch.from_numpy(which).to(X.device)
-    values, count = torch.unique(reference[:, features], dim=0, return_counts=True)
-    weight, found = count.to(X.dtype) / len(reference), torch.empty_like(X[:, 0])
+    values, index = torch.unique(reference[:, features], dim=0, return_inverse=True)
+    weight, found = weight.new_zeros(len(values)).index_add_(0, index, weight), torch.empty_like(X[:, 0])
     for rows in torch.arange(len(X), device=X.device).split(max(1, BLOCK_ELEMENTS // (len(values) * X.shape[1]))):
         replaced = X[rows, None].repeat(1, len(values), 1)
         replaced[..., features] = values

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 import cavity
 from cavity import GPClassifier
-from cavity.explanations import Explanation, background_rows, choose_labels
+from cavity.explanations import Background, Explanation, choose_labels, training_background
 from cavity.gp.margins import Margins
 from cavity.kernels import RBF, Constant, Laplace, Linear, Matern12, Matern32, ScaledKernel
 from tests.autograd_kernels import ByAutograd
@@ -216,11 +216,26 @@ def test_two_labels_explain_each_other():
     np.testing.assert_allclose(norm.cdf(yes.margin / yes.sd), clf.predict_proba(X)[:, 1], rtol=0, atol=1e-9)
 
 
-def test_the_background_of_the_model_is_made_of_rows_like_those_of_training(fitted):
-    cells = background_rows(fitted.posterior_, fitted._encoding)
-    assert cells.shape[1] == 6
-    assert 2 <= len(cells) <= 64
+def test_the_background_of_the_model_has_values_like_those_of_training(fitted):
+    cells, weight = training_background(fitted.posterior_, fitted._encoding)
+    assert cells.shape == (len(weight), 6)
+    assert weight.sum() == pytest.approx(1.0, abs=1e-12)
     assert set(cells[~np.isnan(cells[:, 1]), 1]) <= {0.0, 1.0, 2.0, 3.0}
+
+
+def test_rows_of_columns_have_their_distributions_and_combine_them_freely():
+    rng = np.random.default_rng(0)
+    columns = [(np.arange(k, dtype=float), rng.dirichlet(np.ones(k))) for k in (1, 2, 2, 7, 40)]
+    columns.append((np.array([3.0, np.nan]), np.array([1.0, 0.0])))
+    cells, weight = Background.of_columns(columns)
+    for j, (values, share) in enumerate(columns[:5]):
+        found = [weight[cells[:, j] == x].sum() for x in values]
+        np.testing.assert_allclose(found, share, rtol=0, atol=1e-14)
+    assert weight[np.isnan(cells[:, 5])].sum() < 1e-14
+    centered = cells[:, 1:5] - weight @ cells[:, 1:5]
+    covariance = centered.T @ (weight[:, None] * centered)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.abs(covariance / np.outer(sd, sd) - np.eye(4)).max() < 0.3
 
 
 @pytest.mark.parametrize("scaling", [None, "quantile", "power", "common"])
