@@ -76,11 +76,12 @@ class Explanation:
             order = [j for j in np.argsort(-np.abs(own), kind="stable")[:SHOWN_COLUMNS] if own[j] != 0.0]
             parts = [f"{self.columns[j]}={self.values[i, j]} {own[j]:+.2f}" for j in order]
             others = np.delete(own, order).sum() + 0.0  # no −0
-            rest = f"other columns {others:+.2f}, interactions {self.interactions[i]:+.2f}"
-            lines.append(
-                f"{i}: {label_text(self.label[i])} against {label_text(self.against[i])} {self.margin[i]:+.2f} "
-                f"= {self.base[i]:+.2f} on average, {', '.join([*parts, rest])}"
-            )
+            labels = f"{label_text(self.label[i])} against {label_text(self.against[i])}"
+            lines += [
+                f"{i}: {labels}, margin {self.margin[i]:+.2f} ({self.base[i]:+.2f} on average)",
+                *([f"   {', '.join(parts)}"] if parts else []),
+                f"   other columns {others:+.2f}, interactions {self.interactions[i]:+.2f}",
+            ]
         return "\n".join([*lines, *([f"… {len(self) - SHOWN_ROWS} more rows"] if len(self) > SHOWN_ROWS else [])])
 
 

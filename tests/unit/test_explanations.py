@@ -302,11 +302,12 @@ def test_as_text_it_names_the_largest_parts():
         np.full(12, 1.0),
         np.zeros((12, 3)),
     )
-    first, *_, last = str(found).splitlines()
-    assert first == (
-        "0: yes against no +1.50 = -0.25 on average, age=30.0 +1.25, sex=f -0.50, other columns +0.00, "
-        "interactions +1.00"
-    )
+    *first, last = [str(found).splitlines()[i] for i in (0, 1, 2, -1)]
+    assert first == [
+        "0: yes against no, margin +1.50 (-0.25 on average)",
+        "   age=30.0 +1.25, sex=f -0.50",
+        "   other columns +0.00, interactions +1.00",
+    ]
     assert last == "… 2 more rows"
     assert len(found) == 12
 
