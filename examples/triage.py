@@ -109,9 +109,9 @@ pay("a biopsy for everyone", np.full(len(y), 2))
 # alt: Cost against the number of biopsies: choosing by the value of the label is lower than choosing by uncertainty.
 without = {label: {name: row[name] for name in ("operate", "send home")} for label, row in cost.items()}
 two = [clf.decide(rows, without) for clf, rows in fits]
-index = np.concatenate([one.index for one in two])
+choice = np.concatenate([one.choice for one in two])
 value = np.concatenate([one.value_of_label for one in two])
-harm = matrix[is_malignant, index]
+harm = matrix[is_malignant, choice]
 figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 counts = np.arange(len(y) + 1)
 total = {}

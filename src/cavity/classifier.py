@@ -546,17 +546,18 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         >>> found.costs.shape
         (284, 3)
         """
-        from cavity.decisions import Costs, Decision
+        from cavity.decisions import Costs
 
         check_is_fitted(self, "posterior_")
         costs = Costs.read(cost, self.classes_, abstain, actions)
-        posterior, regret, found = self._posterior_on_device(), torch.from_numpy(costs.regret), []
+        posterior, regret = self._posterior_on_device(), torch.from_numpy(costs.regret)
+        p, values = [], []
         for rows in self._blocks(X):
             encoded = self._encode(rows)
-            p = np.exp(probabilities.log_probabilities(posterior, encoded))
-            value = probabilities.value_of_rows(posterior, encoded, regret) if value_of_rows else None
-            found.append(costs.decide(p, value))
-        return Decision.join(found)
+            p.append(np.exp(probabilities.log_probabilities(posterior, encoded)))
+            if value_of_rows:
+                values.append(probabilities.value_of_rows(posterior, encoded, regret))
+        return costs.decide(np.concatenate(p), np.concatenate(values) if value_of_rows else None)
 
     def explain(self, X: Any, against: Any = None, *, label: Any = None, background: Any = None) -> Explanation:
         """Say which columns of each row speak for its label against another one, and how much.

@@ -22,7 +22,7 @@ class Decision(NamedTuple):
 
     Attributes:
         action: its name, (N,): a label, or what `actions` and `abstain` name. Of equal costs the first column wins.
-        index: its place in `actions`, (N,).
+        choice: its place in `actions`, (N,).
         cost: its expected cost, (N,).
         costs: the expected cost of every action, (N, A).
         value_of_label: how much less the row would cost on average if its label were known before acting, (N,): the
@@ -34,18 +34,12 @@ class Decision(NamedTuple):
     """
 
     action: NDArray[Any]
-    index: NDArray[np.int64]
+    choice: NDArray[np.int64]
     cost: Array
     costs: Array
     value_of_label: Array
     value_of_rows: Array | None
     actions: NDArray[Any]
-
-    @classmethod
-    def join(cls, parts: Sequence[Decision]) -> Decision:
-        """Join the decisions of blocks of rows."""
-        *by_row, actions = (list(part) for part in zip(*parts, strict=True))
-        return cls(*(None if part[0] is None else np.concatenate(part) for part in by_row), actions[0])
 
 
 @dataclass(frozen=True)
@@ -108,12 +102,12 @@ class Costs:
     def decide(self, p: Array, value_of_rows: Array | None = None) -> Decision:
         """Choose an action for each row of class probabilities, (N, C)."""
         # less than the worst action: so that a cost of 0 or 1 compares the probabilities themselves
-        index = (p @ (self.matrix - self.matrix.max(1, keepdims=True))).argmin(1)
+        choice = (p @ (self.matrix - self.matrix.max(1, keepdims=True))).argmin(1)
         costs, of_label = p @ self.matrix, (p @ self.regret).min(1)
         if value_of_rows is not None:
             value_of_rows = np.minimum(value_of_rows, of_label)
-        chosen = costs[np.arange(len(p)), index]
-        return Decision(self.actions[index], index, chosen, costs, of_label, value_of_rows, self.actions)
+        cost = costs[np.arange(len(p)), choice]
+        return Decision(self.actions[choice], choice, cost, costs, of_label, value_of_rows, self.actions)
 
 
 def _by_label(cost: Any, classes: NDArray[Any]) -> tuple[Any, list[Any] | None]:

@@ -48,9 +48,9 @@ def test_expected_costs_and_choices_are_those_of_a_loop():
     for i, p in enumerate(P):
         costs = [sum(p[k] * COST[k, a] for k in range(3)) for a in range(5)]
         np.testing.assert_allclose(found.costs[i], costs, rtol=0, atol=1e-14)
-        assert found.index[i] == int(np.argmin(costs))
-        assert found.action[i] == NAMES[found.index[i]]
-        assert found.cost[i] == found.costs[i, found.index[i]]
+        assert found.choice[i] == int(np.argmin(costs))
+        assert found.action[i] == NAMES[found.choice[i]]
+        assert found.cost[i] == found.costs[i, found.choice[i]]
         known = sum(p[k] * COST[k].min() for k in range(3))
         assert found.value_of_label[i] == pytest.approx(min(costs) - known, abs=1e-14)
     assert (found.value_of_label >= 0).all()
@@ -59,7 +59,7 @@ def test_expected_costs_and_choices_are_those_of_a_loop():
 
 def test_a_constant_for_each_true_label_changes_no_choice_and_no_value():
     plain, moved = (decide(COST + by, actions=NAMES) for by in (0.0, np.array([[5.0], [-3.0], [100.0]])))
-    np.testing.assert_array_equal(plain.index, moved.index)
+    np.testing.assert_array_equal(plain.choice, moved.choice)
     np.testing.assert_allclose(plain.value_of_label, moved.value_of_label, rtol=0, atol=1e-12)
     np.testing.assert_allclose(moved.cost, plain.cost + P @ [5.0, -3.0, 100.0], rtol=0, atol=1e-12)
 
@@ -85,7 +85,7 @@ def test_abstaining_can_cost_more_for_some_labels():
 
 def test_of_equal_costs_the_first_column_wins():
     p = np.full((4, 3), 1 / 3)
-    assert decide(1 - np.eye(3), p).index.tolist() == [0] * 4
+    assert decide(1 - np.eye(3), p).choice.tolist() == [0] * 4
     assert decide(np.zeros((3, 2)), p, actions=["b", "a"]).action.tolist() == ["b"] * 4
 
 
