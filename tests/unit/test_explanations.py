@@ -223,6 +223,22 @@ def test_the_background_of_the_model_has_values_like_those_of_training(fitted):
     assert set(cells[~np.isnan(cells[:, 1]), 1]) <= {0.0, 1.0, 2.0, 3.0}
 
 
+def test_the_background_of_the_model_counts_by_its_weights(monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((70, 3))
+    clf = fit(X, rng.integers(0, 2, 70), calibrate=False)
+    columns = [(rng.standard_normal(k), rng.dirichlet(np.ones(k))) for k in (2, 3, 9)]
+    cells, weight = kept = Background.of_columns(columns)
+    monkeypatch.setattr("cavity.explanations.training_background", lambda *_: kept)
+    found = clf.explain(X[:1], label=1)
+    for j in range(3):
+        replaced = np.repeat(X[:1], len(cells), 0)
+        replaced[:, j] = cells[:, j]
+        mean = weight @ margin_of(clf, replaced, 1, 0)
+        assert found.contributions[0, j] == pytest.approx(found.margin[0] - mean, abs=1e-9)
+    assert found.base[0] == pytest.approx(weight @ margin_of(clf, cells, 1, 0), abs=1e-9)
+
+
 def test_rows_of_columns_have_their_distributions_and_combine_them_freely():
     rng = np.random.default_rng(0)
     columns = [(np.arange(k, dtype=float), rng.dirichlet(np.ones(k))) for k in (1, 2, 2, 7, 40)]

@@ -25,6 +25,7 @@ PIECE_ROWS = 4096  # of a quadrature on a CPU, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
 WATCHED_ROWS = 256  # fewer are done before anything could be seen of a busy machine
 NODES = 128  # of the average over the latent functions
+NODES_OF_TWO = 1024  # of two classes, where that of a cost takes no quadrature
 
 
 class Uncertainty(NamedTuple):
@@ -84,25 +85,26 @@ def value_of_rows(posterior: Posterior, X: Float[Tensor, "N D"], cost: Float[Ten
     `cost` has a row for each class and a column for each action. The probabilities before are the mean of those after,
     over the same nodes, so that the value is at least 0, and at most that of the label.
     """
+    n_nodes = NODES_OF_TWO if posterior.prior.n_classes == 2 else NODES
     value, cost = torch.empty(len(X), dtype=torch.float64), cost.to(posterior.prior.Z.device)
-    for rows, log_p, once_known in _over_functions(posterior, X):
+    for rows, log_p, once_known in _over_functions(posterior, X, n_nodes):
         mean, best = log_p.new_zeros(cost.shape[1], log_p.shape[1]), log_p.new_zeros(log_p.shape[1])
         for log_p_known in once_known:
             of_actions = cost.mT @ log_p_known.exp()
             mean += of_actions
             best += of_actions.amin(0)
-        value[rows] = (mean.amin(0) - best) / NODES
+        value[rows] = (mean.amin(0) - best) / n_nodes
     return value.clamp_min_(0.0).numpy()
 
 
 def _over_functions(
-    posterior: Posterior, X: Float[Tensor, "N D"]
+    posterior: Posterior, X: Float[Tensor, "N D"], n_nodes: int = NODES
 ) -> Iterator[tuple[slice, Float[Tensor, "C n"], Iterator[Float[Tensor, "C n"]]]]:
     """Yield log p of each piece of rows, and log p once the latent functions are known: for every node, a value of f.
 
     Only what more rows would remove of the variance of f is known then. The nodes are a fixed low-discrepancy set.
     """
-    uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(NODES))
+    uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(n_nodes))
     nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
     for rows, (mean, open_var, rest) in _moments(posterior, X, Posterior.parts):
         mean, spread, epsilon = posterior.sharpness * mean, torch.sqrt(open_var), posterior.epsilon
