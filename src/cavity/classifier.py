@@ -424,7 +424,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return logarithms of the class probabilities, exact far into the tails."""
-        return np.concatenate([self._log_proba(rows) for rows in self._blocks(X)])
+        found = [self._log_proba(rows) for rows in self._blocks(X)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def predict_to(self, X: Any, folder: Any, *, resume: bool = False, coverage: float | None = None) -> int:
         """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
