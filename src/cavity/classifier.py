@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +34,8 @@ from cavity.training import Event, Record, Stop, Watch, describe
 from cavity.training.history import NUMERICAL_EVENTS
 
 if TYPE_CHECKING:
+    from cavity.decisions import Decision
+    from cavity.explanations import Explanation
     from cavity.report import Report
 
 Array = NDArray[np.float64]
@@ -421,11 +424,8 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return logarithms of the class probabilities, exact far into the tails."""
-        if is_source(X):
-            source = self._validate_source(X)
-            blocks = (block.X for lane in range(source.lanes) for block in source.blocks(lane))
-            return np.concatenate([self._log_proba(rows) for rows in blocks])
-        return self._log_proba(self._validate_new(X))
+        found = [self._log_proba(rows) for rows in self._blocks(X)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def predict_to(self, X: Any, folder: Any, *, resume: bool = False, coverage: float | None = None) -> int:
         """Write predictions for a source of any size to a folder of Parquet files, in constant memory.
@@ -514,6 +514,94 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """Return the total, aleatoric and epistemic uncertainty of each prediction, in nats."""
         rows = self._validate_new(X)
         return probabilities.uncertainty(self._posterior_on_device(), self._encode(rows))
+
+    def decide(
+        self,
+        X: Any,
+        cost: Any,
+        *,
+        abstain: ArrayLike | None = None,
+        actions: Sequence[Any] | None = None,
+        value_of_rows: bool = True,
+    ) -> Decision:
+        """Choose the action of the least expected cost for each row, and say what knowing more would be worth.
+
+        Args:
+            X: rows of an array, frame or source, as for `predict`.
+            cost: of each action (column) for each true label (row, in the order of `classes_`), (C, A): an array, or
+                a pandas frame or dict of dicts that names labels and actions. Negative costs are gains. Square without
+                names: the actions are the labels.
+            abstain: the cost of one more action, "abstain", whatever the label is; or (C,), its cost for each label.
+            actions: names of the columns of `cost`; needed where they are neither named nor the labels.
+            value_of_rows: whether to compute what more training rows are worth, which takes most of the time.
+
+        Returns:
+            A `Decision`.
+
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True)  # 0: malignant, 1: benign
+        >>> clf = GPClassifier(n_inducing=10, max_epochs=10, random_state=0).fit(X[::2], y[::2])
+        >>> found = clf.decide(X[1::2], {0: {"treat": 1, "wait": 20}, 1: {"treat": 3, "wait": 0}}, abstain=0.5)
+        >>> found.actions
+        array(['treat', 'wait', 'abstain'], dtype='<U7')
+        >>> found.costs.shape
+        (284, 3)
+        """
+        from cavity.decisions import Costs
+
+        check_is_fitted(self, "posterior_")
+        costs = Costs.read(cost, self.classes_, abstain, actions)
+        posterior, regret = self._posterior_on_device(), torch.from_numpy(costs.regret)
+        p, values = [], []
+        for rows in self._blocks(X):
+            encoded = self._encode(rows)
+            p.append(np.exp(probabilities.log_probabilities(posterior, encoded)))
+            if value_of_rows:
+                values.append(probabilities.value_of_rows(posterior, encoded, regret))
+        return costs.decide(np.concatenate(p), np.concatenate(values) if value_of_rows else None)
+
+    def explain(self, X: Any, against: Any = None, *, label: Any = None, background: Any = None) -> Explanation:
+        """Say which columns of each row speak for its label against another one, and how much.
+
+        Args:
+            X: rows, (N, D), as for `predict`.
+            against: the other label, one for all rows or (N,); None for the most probable one but `label`.
+            label: the label to explain, in the same way; None for the predicted one, or the most probable one but
+                `against`.
+            background: rows to compare with, as X; None for rows that combine the values that the model knows of each
+                column.
+
+        Returns:
+            An `Explanation`.
+
+        >>> from sklearn.datasets import load_iris
+        >>> data = load_iris(as_frame=True)
+        >>> X, y = data.data, data.target_names[data.target]
+        >>> clf = GPClassifier(n_inducing=10, max_epochs=20, random_state=0).fit(X, y)
+        >>> found = clf.explain(X[70:71])
+        >>> str(found.label[0]), str(found.against[0])
+        ('virginica', 'versicolor')
+        >>> found.columns[found.contributions[0].argmax()]
+        'petal width (cm)'
+        """
+        from cavity.explanations import Background, choose_labels, explain, training_background
+
+        rows = self._validate_new(X)
+        labels = choose_labels(self._log_proba(rows), self.classes_, label, against)
+        if background is None:
+            reference = training_background(self.posterior_, self._encoding)
+        else:
+            reference = Background.of_rows(self._validate_new(background))
+        return explain(
+            self._posterior_on_device(),
+            self._encoding,
+            self._schema,
+            self._feature_names() or [f"x{j}" for j in range(self.n_features_in_)],
+            self.classes_,
+            rows,
+            labels,
+            reference,
+        )
 
     def save(self, path: Any, metrics: dict[str, Any] | None = None) -> None:
         """Write the model to a file for `cavity.load`: no pickle, safe to read from any source.
@@ -642,6 +730,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         """Validate rows to predict."""
         check_is_fitted(self, "posterior_")
         return read_cells(self, X, self._schema)
+
+    def _blocks(self, X: Any) -> Iterator[Array]:
+        """Yield the validated rows of an array, frame or source."""
+        if not is_source(X):
+            yield self._validate_new(X)
+            return
+        source = self._validate_source(X)
+        for lane in range(source.lanes):
+            yield from (block.X for block in source.blocks(lane))
 
     def _validate_source(self, X: Any) -> Source:
         """Return a source with the columns of the fit, by their names where both have names."""

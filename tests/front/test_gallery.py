@@ -50,6 +50,18 @@ def claims_of_iris_plane(found):
     assert found["unsure"].total[2] > 0.95 * np.log(3)
 
 
+def claims_of_triage(found):
+    paid, p, action = found["paid"], found["p"], found["action"]
+    ours = paid["Gaussian process, least expected cost"]
+    assert 2.0 * ours < paid["Gaussian process, most probable label"]
+    assert ours < 0.8 * paid["a biopsy for everyone"]
+    assert paid["naive Bayes, the same"] > 2.0 * ours
+    assert ((p > 0.01) & (p < 0.9) == (action == "biopsy")).all()
+    assert found["total"]["value of the label"][50] < found["total"]["uncertainty of the label"][50]
+    assert (found["value"] >= found["of_rows"]).all()
+    assert abs(found["why"].contributions.sum()) > 2.0
+
+
 def claims_of_wine_relevance(found):
     assert set(found["ranked"][:2]) == {"proline", "flavanoids"}
     assert "color_intensity" in found["ranked"][:4]

@@ -109,7 +109,7 @@ class Unscaled:
                 f"scaling=None needs values of X up to {LARGEST_INPUT:g} in absolute value, got {np.abs(X).max():.3g}: "
                 "use scaling='standard' or scale the features"
             )
-        return X
+        return X if X.flags.writeable else X.copy()  # torch warns of an array that it must not write to
 
     def inverse(self, X: Array) -> Array:
         return X

@@ -25,6 +25,7 @@ PIECE_ROWS = 4096  # of a quadrature on a CPU, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
 WATCHED_ROWS = 256  # fewer are done before anything could be seen of a busy machine
 NODES = 128  # of the average over the latent functions
+NODES_OF_TWO = 1024  # of two classes, where that of a cost takes no quadrature
 
 
 class Uncertainty(NamedTuple):
@@ -69,22 +70,51 @@ def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
 
     The average over the latent functions runs over a fixed low-discrepancy set, the same for all rows.
     """
-    uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(NODES))
-    nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
     found = torch.empty(2, len(X), dtype=torch.float64)
+    for rows, log_p, once_known in _over_functions(posterior, X):
+        found[:, rows] = torch.stack([_entropy(log_p), torch.stack([*map(_entropy, once_known)]).mean(0)])
+    total, aleatoric = found.numpy()
+    aleatoric = np.minimum(aleatoric, total)
+    return Uncertainty(total, aleatoric, total - aleatoric)
+
+
+@torch.inference_mode()
+def value_of_rows(posterior: Posterior, X: Float[Tensor, "N D"], cost: Float[Tensor, "C A"]) -> NDArray[np.float64]:
+    """Return how much less the best action would cost if the latent functions were known as well as rows can teach.
+
+    `cost` has a row for each class and a column for each action. The probabilities before are the mean of those after,
+    over the same nodes, so that the value is at least 0, and at most that of the label.
+    """
+    n_nodes = NODES_OF_TWO if posterior.prior.n_classes == 2 else NODES
+    value, cost = torch.empty(len(X), dtype=torch.float64), cost.to(posterior.prior.Z.device)
+    for rows, log_p, once_known in _over_functions(posterior, X, n_nodes):
+        mean, best = log_p.new_zeros(cost.shape[1], log_p.shape[1]), log_p.new_zeros(log_p.shape[1])
+        for log_p_known in once_known:
+            of_actions = cost.mT @ log_p_known.exp()
+            mean += of_actions
+            best += of_actions.amin(0)
+        value[rows] = (mean.amin(0) - best) / n_nodes
+    return value.clamp_min_(0.0).numpy()
+
+
+def _over_functions(
+    posterior: Posterior, X: Float[Tensor, "N D"], n_nodes: int = NODES
+) -> Iterator[tuple[slice, Float[Tensor, "C n"], Iterator[Float[Tensor, "C n"]]]]:
+    """Yield log p of each piece of rows, and log p once the latent functions are known: for every node, a value of f.
+
+    Only what more rows would remove of the variance of f is known then. The nodes are a fixed low-discrepancy set.
+    """
+    uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(n_nodes))
+    nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
     for rows, (mean, open_var, rest) in _moments(posterior, X, Posterior.parts):
         mean, spread, epsilon = posterior.sharpness * mean, torch.sqrt(open_var), posterior.epsilon
+        log_p = log_p_of(mean, open_var + rest, epsilon)
         if isinstance(epsilon, Tensor) and posterior.residual is not None:
             # random labels, found on held-out rows, say nothing about places that are less known than the training rows
             known = posterior.residual.typical[:, None] / (open_var + rest)
             epsilon = epsilon[:, None] * known.clamp_max(1.0).mean(0)
-        # of the labels once f is known; tiny probabilities add nothing
-        of_f = [_entropy(mean + spread * node, rest, epsilon, tails=False) for node in nodes]
-        total = _entropy(mean, open_var + rest, posterior.epsilon)
-        found[:, rows] = torch.stack([total, torch.stack(of_f).mean(0)])
-    total, aleatoric = found.numpy()
-    aleatoric = np.minimum(aleatoric, total)
-    return Uncertainty(total, aleatoric, total - aleatoric)
+        # tiny probabilities add nothing
+        yield rows, log_p, (log_p_of(mean + spread * node, rest, epsilon, tails=False) for node in nodes)
 
 
 def log_p_of(
@@ -104,8 +134,7 @@ def log_p_of(
     return torch.logaddexp(log_p + math.log1p(-epsilon), log_p.new_tensor(math.log(epsilon / len(mean))))
 
 
-def _entropy(mean: Tensor, var: Tensor, epsilon: float | Tensor, tails: bool = True) -> Float[Tensor, "N"]:
-    log_p = log_p_of(mean, var, epsilon, tails)
+def _entropy(log_p: Float[Tensor, "C N"]) -> Float[Tensor, "N"]:
     return -(torch.exp(log_p) * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(0)
 
 

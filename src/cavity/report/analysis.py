@@ -25,7 +25,7 @@ from cavity.metrics import (
 )
 from cavity.report.advice import Evidence, give_advice
 from cavity.report.baselines import Baseline, fit_baselines
-from cavity.report.columns import read_rows, row_values, summarize_columns
+from cavity.report.columns import read_rows, row_values, speaking_columns, summarize_columns
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
 from cavity.report.findings import Findings, SetSummary, training_curve
 from cavity.report.text import counted
@@ -143,6 +143,9 @@ def examine(
     def values(row: int) -> tuple[tuple[str, str], ...]:
         return row_values(clf, take_rows(X, np.array([row])), features, chosen)
 
+    def speaks(which: Indices) -> list[tuple[tuple[str, str, float], ...]]:
+        return speaking_columns(clf, take_rows(X, which), features)
+
     return Findings(
         title=title or f"{counted(n_classes, 'class')}, {counted(len(rows.y), 'row')}",
         created=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, cavity {__version__}",
@@ -159,7 +162,9 @@ def examine(
         epistemic=entropy.epistemic,
         is_right=(e.predicted == rows.y)[which[is_sample]],
         row_names=[str(i if names is None else names[i]) for i in index[which[is_sample]].tolist()],
-        uncertain=uncertain_rows(index[which], rows.y[which], log_p[which], uncertainty, e.classes, names, values),
+        uncertain=uncertain_rows(
+            index[which], rows.y[which], log_p[which], uncertainty, e.classes, names, values, speaks
+        ),
         training=e.training,
         map=make_map(clf, rows, log_p, train_rows, e.features),
         advice=give_advice(e),
@@ -195,7 +200,7 @@ def take_rows(X: Any, which: Indices) -> Any:
     """Return rows of an array, a data frame or an Arrow table."""
     from sklearn.utils import _safe_indexing
 
-    return X if len(which) == len(X) else _safe_indexing(X, which)
+    return X if np.array_equal(which, np.arange(len(X))) else _safe_indexing(X, which)
 
 
 def encode_labels(X: Any, y: Any, classes: NDArray[Any], names: tuple[str, str] = ("X", "y")) -> tuple[Any, Indices]:

@@ -17,6 +17,8 @@ from cavity.report.findings import ColumnSummary
 from cavity.report.text import counted, name, tidy
 
 MISSING = "missing"
+MAX_EXPLAINED = 50  # columns; with more, a contribution is small, and computing them takes long
+SPEAKING, LEAST_SPEAKING = 3, 0.1  # columns for a label, and against it; the least, relative to the largest
 Unseen = Mapping[Any, Counter[str]]
 
 
@@ -98,6 +100,26 @@ def row_values(clf: Any, row: Any, names: Sequence[str], chosen: Sequence[int]) 
         else:
             shown.append((names[j], value_text(value)))
     return tuple(shown)
+
+
+def speaking_columns(clf: Any, rows: Any, names: Sequence[str]) -> list[tuple[tuple[str, str, float], ...]]:
+    """Return the columns that speak most for the predicted label of each row against the next, then those against it.
+
+    Each comes with its value as text and its contribution to the margin. Small ones are left out, and all of them where
+    the table has so many columns that no few of them would tell much.
+    """
+    if not hasattr(clf, "explain") or len(names) > MAX_EXPLAINED:
+        return [()] * len(read_rows(clf, rows)[0])
+    from sklearn.utils import _safe_indexing
+
+    contributions, found = clf.explain(rows).contributions, []
+    for i, own in enumerate(contributions):
+        least = LEAST_SPEAKING * np.abs(own).max()
+        ends = (np.argsort(-side, kind="stable")[:SPEAKING] for side in (own, -own))
+        chosen = [int(j) for side, end in zip((own, -own), ends, strict=True) for j in end if side[j] > least]
+        values = row_values(clf, _safe_indexing(rows, [i]), names, chosen)
+        found.append(tuple((*shown, float(own[j])) for j, shown in zip(chosen, values, strict=True)))
+    return found
 
 
 def value_text(value: Any) -> str:

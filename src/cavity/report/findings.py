@@ -39,7 +39,8 @@ class ColumnSummary(NamedTuple):
 class UncertainRow(NamedTuple):
     """A row to review: `row` is its index in the given data, `top` its most probable labels.
 
-    `values` are those of its most relevant columns, as text in the units of X.
+    `values` are those of its most relevant columns, as text in the units of X. `speaks` has columns with their values
+    and contributions to the margin of the predicted label over the next: those for the former first.
     """
 
     row: int
@@ -50,6 +51,7 @@ class UncertainRow(NamedTuple):
     epistemic: float
     why: str
     values: tuple[tuple[str, str], ...] = ()
+    speaks: tuple[tuple[str, str, float], ...] = ()
 
 
 class SetSummary(NamedTuple):

@@ -319,6 +319,11 @@ UNCERTAINTY_LEAD = (
     "Uncertainty has two parts. Aleatoric uncertainty is in the data: classes overlap, and more rows would not help. "
     "Epistemic uncertainty is the model's: it has seen few similar rows, and more of them would help."
 )
+SPEAKS = (
+    "“For” lists the columns that speak most for the predicted label, and for the next one. A number says how far the "
+    "value of the column moves the difference of the two latent functions towards the label, compared with other "
+    "values of the column, while all other columns stay as they are."
+)
 TENTH = 10  # the index of 90 % in KEPT
 
 
@@ -349,7 +354,8 @@ def uncertainty(found: Findings) -> Parts:
     if found.uncertain:
         head = ["Row", "True", "Predicted", "Why review it", "Total", "Aleatoric", "Epistemic"]
         made = table("Rows to review", head, map(_review, found.uncertain), 3, "rows", sortable=True)
-        review = el("div", el("h3", f"{counted(len(found.uncertain), 'row')} to review"), made, class_="wide")
+        said = el("p", SPEAKS, class_="lead") if any(row.speaks for row in found.uncertain) else None
+        review = el("div", el("h3", f"{counted(len(found.uncertain), 'row')} to review"), said, made, class_="wide")
     return UNCERTAINTY_LEAD, pair(scatter, aside), review
 
 
@@ -369,8 +375,15 @@ def _review(row: UncertainRow) -> Row:
            for c, p in row.top]  # fmt: skip
     parts = [Cell(number(value), value) for value in (row.total, row.aleatoric, row.epistemic)]
     best = row.top[0][1] if row.top else 0.0
-    values = [el("li", label(column, 24), " ", el("b", label(value, 40))) for column, value in row.values]
-    why = join([row.why, el("ul", *values, class_="values") if values else None])
+    values = [el("li", label(column, 24), " ", el("b", label(value, 40))) for column, value in row.values
+              if column not in {spoken for spoken, *_ in row.speaks}]  # fmt: skip
+    sides = [[one for one in row.speaks if sign * one[2] > 0.0] for sign in (1.0, -1.0)]
+    write = uniform_format([abs(by) for *_, by in row.speaks], 2)
+    spoken = [el("ul", el("li", "for ", label(of, 24), ":"),
+                 *(el("li", label(column, 24), " ", el("b", label(value, 40)), f" +{write(abs(by))}")
+                   for column, value, by in side), class_="values")
+              for (of, _), side in zip(row.top, sides, strict=False) if side]  # fmt: skip
+    why = join([row.why, *spoken, el("ul", *values, class_="values") if values else None])
     return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), why, *parts]
 
 

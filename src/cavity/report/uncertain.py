@@ -50,11 +50,12 @@ def uncertain_rows(
     classes: Sequence[str],
     names: Sequence[Any] | None,
     values: Callable[[int], tuple[tuple[str, str], ...]] = lambda row: (),
+    speaks: Callable[[Indices], Sequence[tuple[tuple[str, str, float], ...]]] = lambda rows: ((),) * len(rows),
 ) -> list[UncertainRow]:
     """List at most 20 rows to review, by their index in the given data, taking the kinds in turn.
 
     Integers in `names`, such as line numbers, replace the index of a row; other names are put in front of `why`.
-    `values` returns names and values of columns of the row at an index.
+    `values` returns names and values of columns of the row at an index, `speaks` what speaks for the labels of several.
     """
     _, aleatoric, epistemic = entropy
     confidence, predicted, far = np.exp(log_p.max(1)), log_p.argmax(1), is_far(epistemic, len(classes))
@@ -78,14 +79,15 @@ def uncertain_rows(
     for several in zip_longest(*kinds):
         for i, why in filter(None, several):
             reasons.setdefault(i, why)  # the first reason counts
-    found = []
-    for i, why in list(reasons.items())[:MAX_LISTED]:
+    found, listed = [], list(reasons.items())[:MAX_LISTED]
+    spoken = speaks(index[[i for i, _ in listed]]) if listed else ()
+    for (i, why), own in zip(listed, spoken, strict=True):
         row = int(index[i])
         name, shown = row if names is None else names[row], values(row)
         row, why = (int(name), why) if isinstance(name, int | np.integer) else (row, f"{name}: {why}")
         top = [(classes[k], float(np.exp(log_p[i, k]))) for k in ranking[i, :TOP]]
         parts = [float(part[i]) for part in entropy]
-        found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why, shown))
+        found.append(UncertainRow(row, labels[i], top, parts[0], parts[1], parts[2], why, shown, own))
     return found
 
 

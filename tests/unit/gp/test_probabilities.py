@@ -86,6 +86,16 @@ def test_without_noise_nothing_is_aleatoric():
     assert found.epistemic.max() > 0.5
 
 
+def test_the_value_of_rows_is_right_to_a_percent_of_the_range_of_costs(q, monkeypatch):
+    cost = torch.from_numpy(np.random.default_rng(3).uniform(0, 1, (3, 4)))
+    found = predict.value_of_rows(q, NEW, cost)
+    monkeypatch.setattr(predict, "NODES", 4096)
+    exact = predict.value_of_rows(q, NEW, cost)
+    assert np.sqrt(((found - exact) ** 2).mean()) < 0.005
+    assert np.abs(found - exact).max() < 0.015
+    assert exact.max() > 0.05
+
+
 def test_far_from_the_data_uncertainty_is_epistemic_and_total_is_highest(q):
     far = predict.uncertainty(q, torch.full((1, 2), 1e3, dtype=torch.float64))
     near = predict.uncertainty(q, torch.from_numpy(PROBLEM.X[:6]))
@@ -97,7 +107,7 @@ def test_an_impossible_class_adds_no_entropy():
     """log p = −∞ must not make 0 × ∞."""
     mean = torch.tensor([[0.0], [-1e200]], dtype=torch.float64)
     var = torch.ones(2, 1, dtype=torch.float64)
-    assert float(predict._entropy(mean, var, 0.0)) == 0.0
+    assert float(predict._entropy(predict.log_p_of(mean, var, 0.0))) == 0.0
 
 
 def test_blocks_are_all_of_one_size_and_hold_every_row(q):

@@ -193,7 +193,8 @@ def _uncertain(p, y, classes, total, aleatoric, most=20):
     top = [[(classes[k], float(p[i, k])) for k in best[i]] for i in rows]
     parts = np.column_stack([total, aleatoric, total - aleatoric]).tolist()
     why = "unlike the training rows: collect and label similar rows"
-    return [UncertainRow(i, classes[y[i]], said, *parts[i], why) for i, said in zip(rows, top, strict=True)]
+    speaks = (("pixel 1,2", "0.25", 1.25), ("pixel 7,0", "missing", -0.5))
+    return [UncertainRow(i, classes[y[i]], said, *parts[i], why, (), speaks) for i, said in zip(rows, top, strict=True)]
 
 
 def _training(rng, epochs=80):

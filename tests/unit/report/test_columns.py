@@ -12,10 +12,17 @@ import pytest
 from cavity import GPClassifier, load
 from cavity.data.schema import Column, Schema
 from cavity.fitting.encoding import MOST_INDICATORS, RARE_ROWS, Levels, Standard, TableEncoding
-from cavity.report.analysis import count_known, examine
+from cavity.report.analysis import count_known, examine, take_rows
 from cavity.report.baselines import encode_cells
-from cavity.report.columns import read_rows, row_values, summarize_columns, value_text
-from cavity.report.features import LabeledData, column_relevance
+from cavity.report.columns import (
+    MAX_EXPLAINED,
+    read_rows,
+    row_values,
+    speaking_columns,
+    summarize_columns,
+    value_text,
+)
+from cavity.report.features import LabeledData, column_relevance, feature_names
 from cavity.report.page import page
 from cavity.runtime.warnings import CavityWarning
 
@@ -53,11 +60,17 @@ def model():
         return classifier().fit(*TRAIN)
 
 
-@pytest.fixture(scope="module")
-def found(model):
-    X, y = NEW[0].copy(), NEW[1]
+def changed():
+    """New rows, some with a level and gaps that the training rows do not have."""
+    X = NEW[0].copy()
     X.loc[:29, "port"] = "Ystad"
     X.loc[:119, "fare"] = np.nan
+    return X
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    X, y = changed(), NEW[1]
     return examine(model, X, y, train=TRAIN)
 
 
@@ -278,3 +291,43 @@ def test_a_list_of_rows_keeps_numbers_beside_text():
     assert not unseen
     assert examine(clf, rows, [0, 1] * 20).n_rows == 40
     np.testing.assert_array_equal(cells[0], [0.0, 1.5])
+
+
+# --- What speaks for a label ---
+
+
+def test_rows_to_review_say_what_speaks_for_the_predicted_label_and_the_next(model, found):
+    order = [row.row for row in found.uncertain]
+    explained = model.explain(changed().loc[order])
+    assert any(row.speaks for row in found.uncertain)
+    for i, row in enumerate(found.uncertain):
+        assert [row.top[0][0], row.top[1][0]] == [str(explained.label[i]), str(explained.against[i])]
+        parts = dict(zip(explained.columns, explained.contributions[i], strict=True))
+        signs = [by > 0 for *_, by in row.speaks]
+        assert signs == sorted(signs, reverse=True)
+        assert sum(signs) <= 3
+        assert len(signs) - sum(signs) <= 3
+        assert {name: by for name, _, by in row.speaks} == pytest.approx({name: parts[name] for name, *_ in row.speaks})
+        largest = max(parts, key=lambda name: abs(parts[name]))
+        assert largest in [name for name, *_ in row.speaks]
+        values = dict(row.values) | {name: value for name, value, _ in row.speaks}
+        assert values.get("sex", "?") in ("?", NEW[0].loc[row.row]["sex"])
+
+
+def test_the_page_lists_them_with_the_label_they_speak_for(found):
+    html, row = page(found), next(row for row in found.uncertain if row.speaks)
+    assert "“For” lists the columns that speak most" in html
+    assert f"for <bdi>{row.top[0 if row.speaks[0][2] > 0 else 1][0]}</bdi>:" in html
+
+
+def test_tables_of_many_columns_are_not_explained_in_the_report():
+    X = np.random.default_rng(0).standard_normal((40, MAX_EXPLAINED + 1))
+    model = GPClassifier(n_inducing=5, max_epochs=2, calibrate=False).fit(X, X[:, 0] > 0)
+    assert speaking_columns(model, X[:3], feature_names(model)) == [(), (), ()]
+    assert speaking_columns(object(), X[:2, :2], ["a", "b"]) == [(), ()]
+
+
+def test_rows_are_taken_in_the_order_asked_for():
+    X = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(take_rows(X, np.array([2, 0, 1])), X[[2, 0, 1]])
+    assert take_rows(X, np.arange(3)) is X
