@@ -629,7 +629,7 @@ def with_novelty():
     """A model of two columns, with novelty made of nothing."""
     columns = ColumnProfile(np.array([0.0, 1.0]), np.array([2.0, 1.0]), 0.0), ColumnProfile(np.ones(1), np.ones(1), 2.0)
     held_out = torch.tensor([[1.0, 2.0], [0.1, 0.0], [0.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
-    return model(novelty=Novelty(Profile(columns), torch.eye(2, dtype=torch.float64), held_out))
+    return model(held_out=None, novelty=Novelty(Profile(columns), torch.eye(2, dtype=torch.float64), held_out))
 
 
 NOVELTIES = {
