@@ -72,7 +72,7 @@ def drift(
     X, strays = inputs.read(table, read)
     y = None if label is None else _labels(read.column(label), loaded.model.classes_, table)
     kept = np.arange(len(X))
-    if label is not None and "" not in y.tolist():
+    if label is not None and y is not None and "" not in y.tolist():
         rows = read_rows(table.name, X, label, read.column(label), drop_missing=False)
         kept = _new_rows(recognize(rows.cells(), rows.y, loaded.metrics), kept, table, output)
     X, y = X.take(arrow().array(kept)), None if y is None else y[kept]

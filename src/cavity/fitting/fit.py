@@ -963,7 +963,7 @@ class OnlineFit:
         profile = Profile.of(table.schema, rows.X, copies)
         if before is None or before[0] is None:
             return Novelty.start(profile, Metric.of(self.encoding, rows, copies, self._n_classes))
-        known, posterior = before
+        known, posterior = before[0], before[1]
         found = known.with_rows(known.parts(posterior, self.encoding, rows.X), copies)
         return replace(found, profile=known.profile.merged(profile))
 

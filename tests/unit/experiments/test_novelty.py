@@ -17,7 +17,7 @@ CONFIG, SMOKE = (read_config(FOLDER, smoke=smoke) for smoke in (False, True))
 def test_the_jobs_of_a_full_run():
     found = jobs(CONFIG)
     kinds = [job["kind"] for job in found]
-    assert (kinds.count(RANK), kinds.count(UNIFORM)) == (40, 700)
+    assert (kinds.count(RANK), kinds.count(UNIFORM)) == (40, 12)
     assert all(job["other"] != job["table"] for job in found)
 
 
@@ -55,12 +55,10 @@ def test_records_that_support_all_claims():
             kinds = KINDS if job["left_out"] is not None else ("mixed", "other")
             records.append(job | {f"{n} {k}": 0.9 if n == "cavity" else 0.8 for n in NAMES for k in kinds})
         else:
-            records.append(job | {"both": 0.5, "small": 0.5, "below": 0.05, "mean": 0.5})
+            records.append(job | {"both": [0.5] * 50, "small": [0.5] * 50, "below": [0.05] * 50, "mean": [0.5] * 50})
     shown = summarize(records, CONFIG, FOLDER)
-    assert len(shown.verdicts) == 10
+    assert len(shown.verdicts) == 9
     assert all(verdict.holds for verdict in shown.verdicts)
     assert "0.900" in shown.text
-    worse = [
-        r | {"both": 0.01, "cavity class": 0.1} if r["kind"] == UNIFORM else r | {"cavity other": 0.1} for r in records
-    ]
-    assert sum(not verdict.holds for verdict in summarize(worse, CONFIG, FOLDER).verdicts) == 7  # cross-fitting may
+    worse = [r | {"both": [0.01] * 50} if r["kind"] == UNIFORM else r | {"cavity other": 0.1} for r in records]
+    assert sum(not verdict.holds for verdict in summarize(worse, CONFIG, FOLDER).verdicts) == 5  # others are cautious
