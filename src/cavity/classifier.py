@@ -639,10 +639,10 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
         >>> clf = GPClassifier(random_state=0).fit(X, y)
-        >>> clf.novelty([[5.0, 3.4, 1.5, 0.2], [50.0, 3.4, 1.5, 0.2]]).round(2)
-        array([0.94, 0.01])
-        >>> clf.novelty([[50.0, 3.4, 1.5, 0.2]], explain=True).by_column.round(2)
-        array([[0.01, 0.44, 0.95, 0.38]])
+        >>> clf.novelty([[5.0, 3.4, 1.5, 0.2], [50.0, 3.4, 1.5, 0.2]]) < 0.05
+        array([False,  True])
+        >>> clf.novelty([[50.0, 3.4, 1.5, 0.2]], explain=True).by_column < 0.05
+        array([[ True, False, False, False]])
         """
         check_is_fitted(self, "posterior_")
         known = self._known_novelty()

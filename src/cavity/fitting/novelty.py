@@ -177,14 +177,16 @@ def left_out_parts(
     X, Z = torch.from_numpy(encode_training(encoding, rows.X)), posterior.prior.Z.cpu().flatten(0, 1)
     n, y = torch.from_numpy(copies), torch.from_numpy(rows.y)
     U, points, deviations = (whiten(metric.whitening, x) for x in (X, Z, X - metric.means[y]))
-    own = torch.cat([torch.cdist(x, Z).argmin(1) for x in X.split(max(1, BLOCK_NUMBERS // len(Z)))])
+    size = max(1, BLOCK_NUMBERS // len(Z))
+    blocks = [slice(first, first + size) for first in range(0, len(X), size)]
+    own = torch.cat([torch.cdist(X[part], Z).argmin(1) for part in blocks])
     of_point = torch.zeros(len(Z), dtype=X.dtype).index_add_(0, own, n)[own]
     moved = torch.where(of_point > ONE, of_point / (of_point - 1.0).clamp_min(0.1), torch.inf)  # away from the row
     of_class = metric.rows[y]
     step = torch.where(of_class > ONE, metric.step * of_class / (of_class - 1.0).clamp_min(0.1), 0.0)
     step = step / (1.0 - step * deviations.square().sum(1)).clamp_min(0.01)  # of the inverse (Sherman and Morrison)
     found = []
-    for part in torch.arange(len(X)).split(max(1, BLOCK_NUMBERS // len(Z))):
+    for part in blocks:
         d2 = torch.cdist(U[part], points, compute_mode="donot_use_mm_for_euclid_dist").square_()
         along = (deviations[part] * U[part]).sum(1, keepdim=True) - deviations[part] @ points.mT
         d2 += step[part, None] * along.square_()
