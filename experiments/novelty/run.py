@@ -157,7 +157,7 @@ def _draw_of(job: Job, X: Any, y: NDArray[Any], seed: int) -> dict[str, float]:
     else:
         model.fit(X.iloc[train], y[train])
     p = model.novelty(X.iloc[test])
-    known = model._novelty
+    known = model._known_novelty()
     usual = known.p_values(known.held_out[:3])
     tests = {"both": "two-sided", "small": "greater"}  # "greater": the distribution function of p lies above
     found = {name: round(float(ks_2samp(p, usual, alternative=side).pvalue), 5) for name, side in tests.items()}
