@@ -16,11 +16,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.data import Survey
-from cavity.data.schema import NUMBER, Column, Schema
+from cavity.data.schema import NUMBER, UNKNOWN, Column, Schema
 from cavity.data.source import Source, as_source, is_source, schema_of
 from cavity.fitting.conformal import HeldOutScores, SetRule
 from cavity.fitting.encoding import Encoding, Group, TableEncoding
 from cavity.fitting.fit import FitOptions, FittedModel, OnlineFit, choose_seed, fit_rows, fit_source
+from cavity.fitting.novelty import Novelty
 from cavity.fitting.rows import read_cells, validate_training
 from cavity.fitting.settings import PAPER_STEPS, Settings
 from cavity.gp import probabilities
@@ -36,9 +37,24 @@ from cavity.training.history import NUMERICAL_EVENTS
 if TYPE_CHECKING:
     from cavity.decisions import Decision
     from cavity.explanations import Explanation
-    from cavity.report import Report
+    from cavity.report import DriftReport, Report
 
 Array = NDArray[np.float64]
+
+
+class NoveltyByColumn(NamedTuple):
+    """How unlike the training rows each row is, and which of its cells are unusual.
+
+    Attributes:
+        novelty: as `GPClassifier.novelty` returns it, (N,).
+        by_column: for each cell, the share of the training rows with one as unusual, (N, D): numbers as far out on
+            either side, levels and gaps as rare. It is about 1 / n for what none of n training rows has.
+        columns: the names of the columns, or their places.
+    """
+
+    novelty: Array
+    by_column: Array
+    columns: list[Any]
 
 
 class _Moved(NamedTuple):
@@ -182,6 +198,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
     _schema: Schema | None
     _encoding: Encoding
     _held_out: HeldOutScores | None
+    _novelty: Novelty | None
 
     def __init__(
         self,
@@ -410,6 +427,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             log_marginal_likelihood=records[-1]["objective"],
             training={"rows": int(counts.sum()), "features": n_features, "class_counts": counts.tolist()},
             online=online,
+            novelty=online.novelty(table, None if is_first else (self._novelty, self.posterior_)),
         )
         return self._set_fitted(fitted, {} if is_first else self.metrics_)
 
@@ -603,6 +621,55 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             reference,
         )
 
+    def novelty(self, X: Any, *, explain: bool = False) -> Any:
+        """Return how unlike the training rows each row is: the share of such rows that look as strange or stranger.
+
+        For rows like the training rows this is uniform in (0, 1]; it is near 0 for rows that are far from them, with
+        levels or gaps that they do not have, or of a class that they do not have. So `novelty(X) < 0.05` finds such
+        rows, and one in twenty of the others. A row is compared with rows that the model has not learned from: those
+        held out for calibration, or each training row with the others as its training rows (docs/novelty.md).
+
+        Args:
+            X: features, (N, D), or a source, where an unknown level of a category counts as a gap.
+            explain: whether to return, in addition, how unusual each cell is, as a `NoveltyByColumn`.
+
+        Returns:
+            The share of each row, (N,), or a `NoveltyByColumn`.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = GPClassifier(random_state=0).fit(X, y)
+        >>> clf.novelty([[5.0, 3.4, 1.5, 0.2], [50.0, 3.4, 1.5, 0.2]]) < 0.05
+        array([False,  True])
+        >>> clf.novelty([[50.0, 3.4, 1.5, 0.2]], explain=True).by_column < 0.05
+        array([[ True, False, False, False]])
+        """
+        check_is_fitted(self, "posterior_")
+        known = self._known_novelty()
+        if is_source(X):
+            source = self._validate_source(X)
+            parts = [self._novelty_of(known, block.X) for lane in range(source.lanes) for block in source.blocks(lane)]
+            p, by_column = (np.concatenate(part) for part in zip(*parts, strict=True))
+        else:
+            p, by_column = self._novelty_of(known, read_cells(self, X, self._schema, unknown=UNKNOWN))
+        return NoveltyByColumn(p, by_column, [column.name for column in self.columns_]) if explain else p
+
+    def _known_novelty(self) -> Novelty:
+        """Return what tells how unlike the training rows a row is; raise ValueError if no row has shown that."""
+        if self._novelty is not None and self._novelty.held_out.shape[1]:
+            return self._novelty
+        if self._is_from_file and self._novelty is None:
+            remedy = "the model file is of an older version of cavity: fit and save the model again"
+        elif self._online is not None and self.calibrate is not False and "digest" not in self.training_:
+            remedy = "partial_fit has seen a single batch: it compares the rows of each batch with those before"
+        else:
+            remedy = "fit with calibrate=True, which holds out rows"
+        raise ValueError(f"novelty needs rows that the model has not learned from, and has none: {remedy}")
+
+    def _novelty_of(self, known: Novelty, cells: Array) -> tuple[Array, Array]:
+        parts = known.parts(self._posterior_on_device(), self._encoding, cells)
+        return known.p_values(parts), known.profile.unusual(cells)
+
     def save(self, path: Any, metrics: dict[str, Any] | None = None) -> None:
         """Write the model to a file for `cavity.load`: no pickle, safe to read from any source.
 
@@ -632,6 +699,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
             training=self.training_,
             metrics=self.metrics_,
             held_out=self._held_out,
+            novelty=self._novelty,
         )
         model_file.write(path, model)
 
@@ -664,6 +732,33 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self, "posterior_")
         return Report(examine(self, X, y, train=train, title=title, row_names=row_names))
+
+    def drift(self, X: Any, y: Any = None, *, title: str | None = None, row_names: Any = None) -> DriftReport:
+        """Compare a table with the training rows, and return an HTML report.
+
+        The report shows how many rows are novel beside how many are expected, which columns have moved, and, where
+        labels are there, scores and calibration.
+
+        Args:
+            X: features, (N, D).
+            y: labels, (N,), which may include some that the model does not know.
+            title: of the page.
+            row_names: integers that identify the rows, such as line numbers; by default their indices.
+
+        Returns:
+            The report; `save("drift.html")` writes it, and `findings` are its numbers.
+
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = GPClassifier(random_state=0).fit(X[::2], y[::2])
+        >>> [column.name for column in clf.drift(X[1::2] + [0.0, 0.0, 2.0, 0.0]).findings.moved]
+        ['x2']
+        """
+        from cavity.report import DriftReport, examine_drift
+
+        check_is_fitted(self, "posterior_")
+        self._known_novelty()
+        return DriftReport(examine_drift(self, X, y, title=title, row_names=row_names))
 
     def to_onnx(
         self,
@@ -723,7 +818,7 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
         self.history_, self.n_iter_, self.method_ = model.history, model.n_iter, model.method
         self.training_, self.metrics_ = model.training, metrics or {}
         self._schema, self._encoding, self._held_out = model.schema, model.encoding, model.held_out
-        self._online, self._is_from_file = model.online, False
+        self._online, self._is_from_file, self._novelty = model.online, False, model.novelty
         return self
 
     def _validate_new(self, X: Any) -> Array:
@@ -823,6 +918,7 @@ def load(path: Any, device: str = "auto") -> GPClassifier:
         log_marginal_likelihood=saved.log_marginal_likelihood,
         training=saved.training,
         held_out=saved.held_out,
+        novelty=saved.novelty,
     )
     classifier = GPClassifier(**(saved.params | {"device": device}))._set_fitted(fitted, saved.metrics)
     classifier._is_from_file = True

@@ -380,7 +380,7 @@ def test_wrong_usage_ends_with_two(arguments):
     assert "Usage" in run(*arguments, code=2).stderr
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report"])
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "drift"])
 def test_help_has_an_example(command):
     assert f"  cavity {command} " in run(command, "--help").stdout
 
@@ -981,3 +981,32 @@ def test_a_full_disk_is_noticed_before_training(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("cavity.cli.output.tempfile.TemporaryFile", full)
     error = fails("fit", folder / "iris.csv", "--target", "species", "-o", tmp_path / "m.cavity")
     assert "is not writable: No space left on device" in error
+
+
+# --- drift ---
+
+
+def test_drift_tells_novel_rows_and_columns_that_moved(folder, model, tmp_path):
+    same = json.loads(run("drift", model, folder / "new.csv", "--json").stdout)
+    assert same["rows"] == same["labeled"] == 15
+    assert not any(column["moved"] for column in same["columns"])
+    columns = iris(slice(0, 150, 2))
+    columns["petal width"] = [float(x) + 3.0 for x in columns["petal width"]]
+    columns["species"] = ["tulip", *columns["species"][1:]]
+    data = write(tmp_path / "moved.csv", columns)
+    told = json.loads(run("drift", model, data, "-o", tmp_path / "drift.html", "--json").stdout)
+    assert [column["name"] for column in told["columns"] if column["moved"]] == ["petal width"]
+    assert told["novel"]["share"] > told["novel"]["expected"][1]
+    assert told["unknown_labels"] == {"tulip": 1}
+    assert told["labeled"] == 74
+    assert "1 column has moved: petal width" in run("drift", model, data).stdout
+    assert "<h1>iris on " in (tmp_path / "drift.html").read_text()
+    del columns["species"]
+    told = json.loads(run("drift", model, write(tmp_path / "no.csv", columns), "--json").stdout)
+    assert (told["labeled"], told["scores"]) == (0, None)
+
+
+def test_drift_uses_only_new_rows_of_the_file_of_the_fit(folder, model):
+    found = run("drift", model, folder / "iris.csv", "--json")
+    assert json.loads(found.stdout)["rows"] == 30
+    assert "only the 30 rows held out from training are used" in found.stderr

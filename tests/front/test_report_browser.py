@@ -11,7 +11,18 @@ from tests.unit.report import made_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PHONE, DESK = 360, 1280
-SECTIONS = ["scores", "advice", "calibration", "confusion", "features", "uncertainty", "map", "training", "settings"]
+SECTIONS = [
+    "scores",
+    "advice",
+    "calibration",
+    "confusion",
+    "features",
+    "uncertainty",
+    "novelty",
+    "map",
+    "training",
+    "settings",
+]
 CHARTS = ["reliability", "reliability-0", "class-errors", "relevance", "relevance-by-class", "uncertainty-kinds",
           "set-aside", "map-rows", "map-inducing", "training-epochs", "training-seconds"]  # fmt: skip
 

@@ -6,6 +6,7 @@ from cavity.cli.output import Commands
 
 SUMMARIES = {
     "demo": "Classify handwritten digits and compare with two baselines.",
+    "drift": "Compare the rows of a file with the training rows of a model.",
     "evaluate": "Score a model on labeled rows.",
     "fit": "Train a classifier on the rows of a file.",
     "predict": "Predict labels and probabilities for the rows of a file.",

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 NUMBER, CATEGORY, DATE, TIME, LEFT_OUT = "number", "category", "date", "time", "left out"
 KINDS = (NUMBER, CATEGORY, DATE, TIME, LEFT_OUT)
+UNKNOWN = -1.0  # the cell of an unknown level, where it must differ from a gap
 MAX_LEVELS, MAX_LEVEL_TEXT = 100_000, 2**26  # of a category, and characters in all of them
 IDENTIFIER_LEVELS, IDENTIFIER_SHARE = 20, 0.7  # more levels, and more per cell, mark an identifier or free text
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # in a second; dividing by them is exact for whole seconds
@@ -95,32 +96,35 @@ class Schema:
                 digest.update(f"{len(text)}:{text}".encode("utf-8", "surrogatepass"))
         return {"columns": [column.kind for column in self.columns], "levels": digest.hexdigest()}
 
-    def read(self, table: Any, name: str = "X", first: int = 0) -> Array:
+    def read(self, table: Any, name: str = "X", first: int = 0, unknown: float = np.nan) -> Array:
         """Return the cells of a table, (N, D).
 
         Args:
             table: a frame of any library, an Arrow table or batch, an array or a list of rows, with these columns.
             name: of the table in messages.
             first: the number of its first row.
+            unknown: the cell of a level that the schema does not know.
         """
-        return self.read_counted(table, name, first)[0]
+        return self.read_counted(table, name, first, unknown)[0]
 
-    def read_counted(self, table: Any, name: str = "X", first: int = 0) -> tuple[Array, dict[Any, Counter[str]]]:
+    def read_counted(
+        self, table: Any, name: str = "X", first: int = 0, unknown: float = np.nan
+    ) -> tuple[Array, dict[Any, Counter[str]]]:
         """Return the cells, and how often each unknown level occurs in a column that has some."""
         columns = table_columns(table, name)
         if len(columns) != len(self.columns):
             raise ValueError(f"{name} must have {len(self.columns)} columns, got {len(columns)}")
         n_rows = len(columns[0][1]) if columns else 0
-        X, unknown = np.zeros((n_rows, len(columns))), dict[Any, Counter[str]]()
+        X, new = np.zeros((n_rows, len(columns))), dict[Any, Counter[str]]()
         for j, (column, (label, values)) in enumerate(zip(self.columns, columns, strict=True)):
             where = f"{name}: column {label!r}"
             if column.kind == CATEGORY:
-                X[:, j], found = _level_indices(values, column.places, where)
+                X[:, j], found = _level_indices(values, column.places, where, unknown)
                 if found:
-                    unknown[label] = found
+                    new[label] = found
             elif column.kind != LEFT_OUT:
                 X[:, j] = _numbers(values, column.kind, where, first)
-        return X, unknown
+        return X, new
 
     def decode(self, cells: Array) -> NDArray[Any]:
         """Return the cells as the table has them: levels as text, dates as `datetime`, None where a cell is missing."""
@@ -489,13 +493,13 @@ def count_levels(values: Any, where: str = "X") -> Counter[str]:
     return Counter({level: int(n) for level, n in zip(levels, counts, strict=True) if n})
 
 
-def _level_indices(values: Any, places: dict[str, int], where: str) -> tuple[Array, Counter[str]]:
-    """Return the index of each cell among the levels, NaN where it is missing or unknown; and the unknown levels."""
+def _level_indices(values: Any, places: dict[str, int], where: str, unknown: float) -> tuple[Array, Counter[str]]:
+    """Return the index of each cell among the levels, NaN where it is missing; and the levels that are unknown."""
     found, index = _encoded(values, where)
-    known = np.array([*(places.get(level, np.nan) for level in found), np.nan])
-    unknown = [k for k, level in enumerate(found) if level not in places]
-    counts = np.bincount(index[index >= 0], minlength=len(found)) if unknown else ()
-    return known[index], Counter({found[k]: int(counts[k]) for k in unknown if counts[k]})
+    known = np.array([*(places.get(level, unknown) for level in found), np.nan])
+    new = [k for k, level in enumerate(found) if level not in places]
+    counts = np.bincount(index[index >= 0], minlength=len(found)) if new else ()
+    return known[index], Counter({found[k]: int(counts[k]) for k in new if counts[k]})
 
 
 def _numbers(values: Any, kind: str, where: str, first: int) -> Array:

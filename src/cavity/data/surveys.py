@@ -266,6 +266,10 @@ class CellStatistics(NamedTuple):
         counts = {j: found * class_weight for j, found in self.counts.items()}
         return CellStatistics(self.rows * class_weight, self.missing * class_weight, counts)
 
+    def levels(self) -> dict[int, Array]:
+        """Return the rows with each level of a category, by its place, and last those with a gap."""
+        return {j: np.append(found.sum((0, 2)), self.missing[j].sum()) for j, found in self.counts.items()}
+
     def without(self, schema: Schema | None, X: Array, by_class: NDArray[np.int64]) -> CellStatistics:
         """Return the statistics without some rows: their cells, and the number of rows of each class, (n, C)."""
         n_rows, n_classes = by_class.shape

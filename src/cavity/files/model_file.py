@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from cavity.data.profile import ColumnProfile, Profile
 from cavity.data.schema import CATEGORY, DATE, KINDS, LEFT_OUT, MAX_LEVELS, NUMBER, TIME, Column, Schema
 from cavity.files import tensor_file
 from cavity.files.json_values import decode, decode_kernel, decode_labels, encode, encode_labels, parse_json
@@ -39,6 +40,7 @@ from cavity.fitting.encoding import (
     TableEncoding,
     Unscaled,
 )
+from cavity.fitting.novelty import MOST_ROWS, Novelty
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import KERNEL, Prior
 from cavity.gp.residual import Residual
@@ -47,11 +49,11 @@ from cavity.numerics.limits import LARGEST_INPUT, LARGEST_PARAMETER
 from cavity.runtime.memory import available_bytes
 from cavity.version import __version__
 
-FORMAT = (
-    6  # 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only; 5 has no held-out rows
-)
+# 1, of cavity 0.1, has no residual and no epsilon for each class; 2 knows numbers only; 5 has no held-out rows
+FORMAT = 6
 RECORD, DIGEST = "cavity.model", "digest"  # keys of the metadata
-RESIDUAL, LEVELS, HELD_OUT = "residual.", "levels.", "held_out."  # precede the names of their tensors
+# These precede the names of their tensors.
+RESIDUAL, LEVELS, HELD_OUT, NOVELTY = "residual.", "levels.", "held_out.", "novelty."
 TEXT, LENGTHS = "columns.text", "columns.lengths"  # of the levels of all categories, in UTF-8
 MONOTONE = ("monotone", "quantile")  # the latter in files of format 4 and before
 SINCE: dict[int, dict[str, Any]] = {3: {"columns": None, "parts": None}, 4: {"noise_in_u": True}}  # with defaults
@@ -91,6 +93,7 @@ class SavedModel:
     training: dict[str, Any]
     metrics: dict[str, Any]
     held_out: HeldOutScores | None
+    novelty: Novelty | None = None
 
 
 def write(path: str | os.PathLike[str], model: SavedModel) -> None:
@@ -179,6 +182,8 @@ def pack(model: SavedModel) -> tuple[dict[str, Any], Tensors]:
         tensors |= {RESIDUAL + name: value for name, value in q.residual._asdict().items()}
     if isinstance(q.epsilon, torch.Tensor):
         tensors["epsilon"] = q.epsilon
+    if model.novelty is not None:
+        tensors |= _pack_novelty(model.novelty)
     standard = scaler.standard if isinstance(scaler, Monotone) else scaler
     arrays = {"mean": standard.mean, "sd": standard.sd} if isinstance(standard, Standard) else {}
     if isinstance(scaler, Unscaled) and scaler.mean is not None:
@@ -203,6 +208,16 @@ def _pack_column(column: Column) -> dict[str, Any]:
 
 def _levels(column: Column) -> tuple[str, ...]:
     return column.levels or () if column.kind == CATEGORY else ()
+
+
+def _pack_novelty(novelty: Novelty) -> Tensors:
+    columns = novelty.profile.columns
+    found = {name: np.concatenate([getattr(column, name) for column in columns]) for name in ("values", "rows")}
+    found["missing"] = np.array([column.missing for column in columns])
+    found["counts"] = np.array([len(column.values) for column in columns], dtype=np.int64)
+    tensors = {name: torch.from_numpy(array) for name, array in found.items()}
+    tensors |= {"whitening": novelty.whitening.contiguous(), "held_out": novelty.held_out.contiguous()}
+    return {NOVELTY + name: x for name, x in tensors.items()}
 
 
 def _pack_parts(encoding: TableEncoding) -> dict[str, Any]:
@@ -304,6 +319,12 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         axes |= residual if any(name in tensors for name in residual) else {}
     if record["format"] >= 6 and HELD_OUT + "y" in tensors:
         axes |= {HELD_OUT + name: "H" for name in HeldOutScores._fields}
+    if record["format"] >= 6 and any(name.startswith(NOVELTY) for name in tensors):
+        whitening = tensors.get(NOVELTY + "whitening")
+        kinds = {"values": "V", "rows": "V", "missing": "D", "counts": "D", "held_out": "4W"}
+        kinds["whitening"] = "F" if whitening is not None and whitening.ndim == 1 else "FF"
+        axes |= {NOVELTY + name: letters for name, letters in kinds.items()}
+        sizes["4"] = 4
     axes |= {"scaler.mean": "S", "scaler.sd": "S"} if record["scaler"] != "unscaled" else {}
     axes |= {"scaler.mean": "S"} if record["scaler"] == "unscaled" and "scaler.mean" in tensors else {}
     axes |= {"scaler.knots": "Q", "scaler.levels": "Q", "scaler.counts": "S"} if record["scaler"] in MONOTONE else {}
@@ -313,9 +334,11 @@ def _decode(record: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
     if categories:
         axes |= {TEXT: ("bytes",), LENGTHS: ("levels",)}
         sizes["levels"] = sum(record["columns"][j]["levels"] for j in categories)
-    dtypes = {**dict.fromkeys(("scaler.counts", LENGTHS, HELD_OUT + "y"), torch.int64), TEXT: torch.uint8}
+    whole = ("scaler.counts", LENGTHS, HELD_OUT + "y", NOVELTY + "counts")
+    dtypes = {**dict.fromkeys(whole, torch.int64), TEXT: torch.uint8}
     for name, letters in axes.items():
-        x, dtype, least = tensors.get(name), dtypes.get(name, torch.float64), int(name != TEXT)
+        x, dtype = tensors.get(name), dtypes.get(name, torch.float64)
+        least = int(name not in (TEXT, NOVELTY + "held_out"))
         shape = None if x is None or x.dtype != dtype or x.ndim != len(letters) else x.shape
         if shape is None or any(n < least or sizes.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
             wanted = ", ".join(str(sizes.get(letter, letter)) for letter in letters)
@@ -380,6 +403,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
     """Return the model of a record and its tensors. Raises ValueError if no fit can have made them."""
     found = _decode(record, tensors)
     bounds = {"Z": LARGEST_PARAMETER, "R_inverse": LARGEST_FACTOR, "m": LARGEST_MEAN, "log_noise": LARGEST_LOG}
+    bounds |= {NOVELTY + "whitening": LARGEST_FACTOR, NOVELTY + "held_out": LARGEST_MEAN}
     bounds |= {"scaler.mean": LARGEST_INPUT} if found["scaler"] == "unscaled" else {}
     for name, x in tensors.items():
         if x.is_floating_point() and x.numel():
@@ -411,6 +435,7 @@ def unpack(record: dict[str, Any], tensors: Tensors) -> SavedModel:
             raise ValueError("residual.variance must increase, and residual.share lie between 0 and 1")
     found["posterior"] = Posterior(prior, whitened, epsilon, found["sharpness"], residual)
     found["held_out"] = _unpack_held_out(tensors, len(factor))
+    found["novelty"] = _unpack_novelty(found, tensors) if NOVELTY + "counts" in tensors else None
     return SavedModel(**{field.name: found[field.name] for field in fields(SavedModel)})
 
 
@@ -421,6 +446,26 @@ def _unpack_held_out(tensors: Tensors, n_classes: int) -> HeldOutScores | None:
     if not ((found.y >= 0) & (found.y < n_classes)).all() or not (found.weight > 0.0).all():
         raise ValueError("held_out.y must be labels, and held_out.weight be positive")
     return found
+
+
+def _unpack_novelty(record: dict[str, Any], tensors: Tensors) -> Novelty:
+    parts = {name.removeprefix(NOVELTY): x for name, x in tensors.items() if name.startswith(NOVELTY)}
+    values, rows, missing, counts = (parts[name].numpy() for name in ("values", "rows", "missing", "counts"))
+    if not (counts >= 0).all() or sum(counts.tolist()) != len(values):
+        raise ValueError("novelty.counts must be at or above 0 and sum to the number of values")
+    if not ((rows > 0).all() and (missing >= 0).all()):
+        raise ValueError("novelty.rows must be positive, and novelty.missing at or above 0")
+    held_out = parts["held_out"]
+    if not bool((held_out >= 0).all() and (held_out[3] > 0).all()) or held_out.shape[1] > MOST_ROWS:
+        raise ValueError(f"novelty.held_out must hold at most {MOST_ROWS} rows of numbers at or above 0")
+    columns, ends, schema = list[ColumnProfile](), np.cumsum(counts)[:-1], record["schema"]
+    for j, (own, n) in enumerate(zip(np.split(values, ends), np.split(rows, ends), strict=True)):
+        levels = None if schema is None else schema.columns[j].levels
+        is_right = levels is None or (np.isin(own, np.arange(len(levels))).all())
+        if not (is_right and (own[1:] > own[:-1]).all()):
+            raise ValueError("novelty.values must increase, and be those of levels where a column has some")
+        columns.append(ColumnProfile(own.copy(), n.copy(), float(missing[j]), levels is not None))
+    return Novelty(Profile(tuple(columns)), parts["whitening"], held_out)
 
 
 def _unpack_schema(record: dict[str, Any], tensors: Tensors) -> Schema | None:

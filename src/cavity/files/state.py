@@ -15,11 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cavity.data.profile import ColumnProfile, Profile
 from cavity.data.schema import Column, Schema
 from cavity.files.json_values import COMPOSITE, SIMPLE
 from cavity.fitting.conformal import HeldOutScores
 from cavity.fitting.encoding import Cycle, Gap, Levels, Monotone, Standard, TableEncoding, Unscaled
 from cavity.fitting.fit import OnlineFit
+from cavity.fitting.novelty import Novelty
 from cavity.gp.gaussian import Posterior, Whitened
 from cavity.gp.prior import Prior
 from cavity.gp.residual import Residual
@@ -35,6 +37,7 @@ _OWN = (
     Column, Schema, Standard, Monotone, Unscaled, TableEncoding, Gap, Cycle, Levels,
     Posterior, Whitened, Prior, ParametricPrior, HyperPrior,
     Grouped, OnlineFit, OnlineTrainer, Adam, AdaptiveRate, SEPState, Residual, HeldOutScores,
+    Novelty, Profile, ColumnProfile,
 )  # fmt: skip
 TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in _OWN} | SIMPLE | COMPOSITE
 

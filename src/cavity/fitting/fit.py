@@ -7,7 +7,7 @@ attributes. `OnlineFit` does the same for `partial_fit`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cavity.data import Survey, read_all, survey
 from cavity.data.labels import encode, listed
+from cavity.data.profile import Profile
 from cavity.data.schema import CATEGORY, DATE, LEFT_OUT, NUMBER, TIME, Schema, describe_left_out
 from cavity.data.shuffle import find_hashes
 from cavity.data.source import Source, coded, schema_of
@@ -39,6 +40,7 @@ from cavity.fitting.encoding import (
     standard_scaler,
 )
 from cavity.fitting.many_features import for_many_features
+from cavity.fitting.novelty import Metric, Novelty, left_out_parts
 from cavity.fitting.rows import (
     TrainingRows,
     TrainingTable,
@@ -163,6 +165,7 @@ class FittedModel(NamedTuple):
         training: describes the training rows, for JSON.
         held_out: the scores of held-out rows, for prediction sets; None without such rows.
         online: what `partial_fit` continues from; None if it cannot.
+        novelty: what tells how unlike the training rows a row is; None in older files and during training.
     """
 
     classes: NDArray[Any]
@@ -178,6 +181,7 @@ class FittedModel(NamedTuple):
     training: dict[str, Any]
     held_out: HeldOutScores | None = None
     online: OnlineFit | None = None
+    novelty: Novelty | None = None
 
 
 def choose_seed(settings: Settings, resume: bool, workers: Workers) -> int:
@@ -365,10 +369,17 @@ class TrainedModel(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """What held-out rows are for: the calibration, and the scores of their labels, if there are such rows."""
+    """What held-out rows are for.
+
+    Attributes:
+        calibration: of the probabilities.
+        scores: of their labels, if there are such rows.
+        novelty: what tells how unlike the training rows a row is.
+    """
 
     calibration: Calibration = Calibration()
     scores: HeldOutScores | None = None
+    novelty: Novelty | None = None
 
 
 @dataclass(frozen=True)
@@ -400,8 +411,8 @@ class Fit:
         rows, held_out = self._hold_out(rows)
         model = self._train_rows(rows, scaling, "fit")
         if self.plan.folds:
-            return model, self._cross_fit(rows, scaling, model.trained)
-        return model, self._calibrate(model.trained, [model.predict(held_out)] if held_out else [])
+            return self._cross_fit(rows, scaling, model)
+        return self._held_out(rows, model, held_out)
 
     def on_source(self, source: Source, known: Survey, class_weight: Array) -> tuple[TrainedModel, Calibrated]:
         """Train on rows that are read again in every epoch; some rows of the survey's sample are held out."""
@@ -415,6 +426,7 @@ class Fit:
             hashes, first = np.unique(place[place >= 0], return_index=True)
             statistics = statistics.without(known.schema, sample.X[place >= 0][first], skip.by_class[hashes])
         held_out, sample = sample.take(np.flatnonzero(place >= 0)[:n_held]), sample.take(np.flatnonzero(place < 0))
+        levels = None if statistics is None else statistics.levels()
         statistics = None if statistics is None else statistics.weighted(class_weight)
         of_all = known.mean, known.sd, known.size, known.schema
 
@@ -431,7 +443,7 @@ class Fit:
             return StreamData(source, known, transform, class_weight, skip, self._device, dtype, self.options.workers)
 
         model = self._train(stream, encode_rows(encoding, sample), encoding, "fit", found)
-        return model, self._calibrate(model.trained, [model.predict(held_out)] if len(held_out.y) else [])
+        return self._held_out(sample, model, held_out if len(held_out.y) else None, levels)
 
     def _searched(self, rows: TrainingRows) -> tuple[TrainedModel, Calibrated]:
         """Search for kernel and scaling on some rows, then fit all: by EP with both fixed, or by mini-batches."""
@@ -440,11 +452,9 @@ class Fit:
         model = self._train_rows(rows, found.scaling, "fit", found)
         if found.is_cut and self.plan.is_full_batch and not _is_cut(model.trained):
             model.trained.history.note(Event.TIME_LIMIT, max_epochs=MAX_EPOCHS)
-        if held_out is not None:
-            return model, self._calibrate(model.trained, [model.predict(held_out)])
-        sharpens = self.plan.is_full_batch and self.plan.settings.calibrate is not False
-        parts = [self._leave_out(rows, model)] if sharpens else []
-        return model, self._calibrate(model.trained, parts, LOG_SHARPNESS_SD)
+        if held_out is not None or not self.plan.is_full_batch:
+            return self._held_out(rows, model, held_out)
+        return self._left_out(rows, model, self._leave_out(rows, model))
 
     def _choose(self, rows: TrainingRows, fitted: Callable[[str | None], Encoding]) -> Found:
         """Return the best kernel and scaling, by a search on some of the rows; `fitted` is the encoding of a scaling.
@@ -517,9 +527,8 @@ class Fit:
             history.note(Event.JITTER_ADDED, **jitter.take())
         posterior = replace(posterior, residual=full_residual(found.latent.var + NOISE, found.latent.prior_var))
         trained = Trained(found.theta, state, posterior, log_z, history, found.epochs)
-        parts = [left_out_rows(found.ep, found.latent)] if search.sharpens else []
         model = TrainedModel(found.encoding, found.model, trained, own_weight.cpu().numpy())
-        return model, self._calibrate(trained, parts, LOG_SHARPNESS_SD)
+        return self._left_out(rows, model, left_out_rows(found.ep, found.latent))
 
     def _candidates(
         self, rows: TrainingRows, fitted: Callable[[str | None], Encoding]
@@ -589,7 +598,7 @@ class Fit:
         posterior = held_out.calibration.apply(trained.posterior, self.data.class_weight)
         found = self._fitted(fitted.encoding, posterior, trained.history.records)
         found = found._replace(n_iter=trained.epochs, log_marginal_likelihood=trained.log_z)
-        return found._replace(held_out=held_out.scores, online=online)
+        return found._replace(held_out=held_out.scores, novelty=held_out.novelty, online=online)
 
     def _fitted(self, encoding: Encoding, posterior: Posterior, history: list[Record]) -> FittedModel:
         counts = self.data.class_counts
@@ -756,11 +765,64 @@ class Fit:
             trained.history.note(Event.SHRUNK, weight=found.calibration.shrinkage)
         return found
 
-    def _cross_fit(self, rows: TrainingRows, scaling: str | None, trained: Trained) -> Calibrated:
+    def _held_out(
+        self,
+        rows: TrainingRows,
+        model: TrainedModel,
+        held_out: TrainingRows | None,
+        levels: Mapping[int, Array] | None = None,
+    ) -> tuple[TrainedModel, Calibrated]:
+        """Calibrate by held-out rows, if any; `rows`, or a sample, and `levels` are what the model has learned from."""
+        parts = [] if held_out is None else [model.predict(held_out)]
+        found = self._calibrate(model.trained, parts)
+        novelty, _ = self._novelty(rows, model, levels)
+        novelty = self._with_rows(novelty, model, found.calibration, held_out)
+        return model, found._replace(novelty=novelty)
+
+    def _left_out(self, rows: TrainingRows, model: TrainedModel, part: HeldOut) -> tuple[TrainedModel, Calibrated]:
+        """Calibrate by leave-one-out predictions."""
+        parts = [] if self.plan.settings.calibrate is False else [part]
+        found = self._calibrate(model.trained, parts, LOG_SHARPNESS_SD)
+        novelty, metric = self._novelty(rows, model)
+        posterior = found.calibration.apply(model.trained.posterior, self.data.class_weight)
+        copies = self._copies(rows)
+        about = posterior, model.encoding, rows, copies, metric, novelty.profile, (part.mean, part.var)
+        return model, found._replace(novelty=novelty.with_rows(left_out_parts(*about), copies))
+
+    def _novelty(
+        self, rows: TrainingRows, model: TrainedModel, levels: Mapping[int, Array] | None = None
+    ) -> tuple[Novelty, Metric]:
+        copies = self._copies(rows)
+        metric = Metric.of(model.encoding, rows, copies, len(self.data.classes))
+        return Novelty.start(Profile.of(self.data.schema, rows.X, copies, levels), metric), metric
+
+    def _with_rows(
+        self, novelty: Novelty, model: TrainedModel, calibration: Calibration, held_out: TrainingRows | None
+    ) -> Novelty:
+        if held_out is None:
+            return novelty
+        posterior = calibration.apply(model.trained.posterior, self.data.class_weight)
+        return novelty.with_rows(novelty.parts(posterior, model.encoding, held_out.X), self._copies(held_out))
+
+    def _copies(self, rows: TrainingRows) -> Array:
+        """Return how many rows each row stands for: its weight without that of its class.
+
+        Where weights are smaller than one on average, they are relative.
+        """
+        counts = self.data.class_counts
+        by_class = weights_by_class(self.plan.settings.class_weight, self.data.classes, counts)
+        by_class = np.where(by_class > 0.0, by_class, 1.0)  # of a class without rows
+        mean = (self.data.class_weight / by_class).sum() / counts.sum()
+        return np.asarray(rows.weight / (by_class[rows.y] * min(mean, 1.0)))
+
+    def _cross_fit(
+        self, rows: TrainingRows, scaling: str | None, model: TrainedModel
+    ) -> tuple[TrainedModel, Calibrated]:
         """Calibrate by fits that leave out a fold each; not at all if rows are too few or such a fit fails."""
-        count = self.plan.folds
+        count, trained, (novelty, _) = self.plan.folds, model.trained, self._novelty(rows, model)
+        uncalibrated = model, Calibrated(novelty=novelty)
         if len(rows.y) < 2 * count or self._is_stopped(trained):
-            return Calibrated()
+            return uncalibrated
         if self.report is not None:
             self.report(
                 {
@@ -770,7 +832,7 @@ class Fit:
                     "folds": count,
                 }
             )
-        fit, parts = self, []
+        fit, parts, folds = self, [], []
         if _is_cut(trained):
             # as many epochs and sweeps: folds that have learned more or less than the model say nothing about it
             training = replace(self.plan.training, max_epochs=trained.epochs, min_epochs=trained.epochs)
@@ -778,14 +840,19 @@ class Fit:
             fit = replace(self, plan=replace(self.plan, training=training))
         for i, (learn, hold) in enumerate(self._splits(rows, count)):
             try:
-                model = fit._train_rows(learn, scaling, f"fold-{i}")
+                of_fold = fit._train_rows(learn, scaling, f"fold-{i}")
             except TrainingError as error:
                 trained.history.note(Event.CALIBRATION_FAILED, reason=str(error))
-                return Calibrated()
+                return uncalibrated
             if self._is_stopped(trained):
-                return Calibrated()
-            parts.append(model.predict(hold))
-        return self._calibrate(trained, parts)
+                return uncalibrated
+            parts.append(of_fold.predict(hold))
+            folds.append((learn, of_fold, hold))
+        found = self._calibrate(trained, parts)
+        for learn, of_fold, hold in folds:
+            seen = self._with_rows(self._novelty(learn, of_fold)[0], of_fold, found.calibration, hold).held_out
+            novelty = novelty.with_rows(seen[:3], seen[3].numpy())
+        return model, found._replace(novelty=novelty)
 
     def _is_stopped(self, trained: Trained) -> bool:
         """Whether the user stopped the fit during calibration, on any worker."""
@@ -884,6 +951,21 @@ class OnlineFit:
             drawn = encode_rows(self.encoding, drawn)
             self._residual = _with_residual(posterior, drawn, self._trainer.weight_seen).residual
         return replace(posterior, residual=self._residual)
+
+    def novelty(self, table: TrainingTable, before: tuple[Novelty | None, Posterior] | None) -> Novelty:
+        """Return what tells how unlike the rows so far a row is; the new rows are compared with those before.
+
+        Args:
+            table: the new rows.
+            before: the novelty and the posterior without them, if there were rows before.
+        """
+        rows, copies = table.rows, table.rows.weight / min(table.rows.weight.mean(), 1.0)
+        profile = Profile.of(table.schema, rows.X, copies)
+        if before is None or before[0] is None:
+            return Novelty.start(profile, Metric.of(self.encoding, rows, copies, self._n_classes))
+        known, posterior = before[0], before[1]
+        found = known.with_rows(known.parts(posterior, self.encoding, rows.X), copies)
+        return replace(found, profile=known.profile.merged(profile))
 
 
 def _with_residual(posterior: Posterior, sample: TrainingRows, total_weight: float) -> Posterior:

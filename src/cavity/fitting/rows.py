@@ -139,7 +139,9 @@ def _without_empty(schema: Schema | None, X: Array, names: NDArray[Any] | None) 
     return schema, np.where(empty, 0.0, X)
 
 
-def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit: bool = False) -> Array:
+def read_cells(
+    estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit: bool = False, unknown: float = np.nan
+) -> Array:
     """Return the cells of a table, checked as scikit-learn does.
 
     Args:
@@ -147,12 +149,13 @@ def read_cells(estimator: BaseEstimator, X: Any, schema: Schema | None, is_refit
         X: the table, (N, D).
         schema: what its columns hold; None where all hold numbers.
         is_refit: whether a new fit starts.
+        unknown: the cell of a level that the schema does not know.
     """
     with explained_errors(X if schema is None else None), allow_overflow():
         if schema is not None or needs_schema(X):
             validate_data(estimator, X, reset=is_refit, skip_check_array=True)
             names = getattr(estimator, "feature_names_in_", range(estimator.n_features_in_))
-            X = (number_schema(names) if schema is None else schema).read(X)
+            X = (number_schema(names) if schema is None else schema).read(X, unknown=unknown)
             return np.asarray(check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", estimator=estimator))
         X = validate_data(estimator, X, dtype=np.float64, order="C", reset=is_refit, ensure_all_finite="allow-nan")
     return np.where(np.isnan(X), np.nan, X) if np.isnan(X).any() else X  # one NaN: rows are compared by their bits

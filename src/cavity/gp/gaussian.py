@@ -206,10 +206,17 @@ class Posterior:
         a, h = self.whitened.project(f.W)
         return a, f.s + h
 
-    def parts(self, X: Float[Tensor, "B D"]) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
-        """Return the mean of f and two parts of its variance: what more rows would remove, and what would remain."""
+    def parts(
+        self, X: Float[Tensor, "B D"], left_out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Float[Tensor, "C B"], Float[Tensor, "C B"], Float[Tensor, "C B"]]:
+        """Return the mean of f and two parts of its variance: what more rows would remove, and what would remain.
+
+        At training rows, `left_out` can be mean and variance of f from the other rows, to use in place of those of q.
+        """
         f = self.prior.conditional(X, in_double=True)
         a, h = self.whitened.project(f.W)
+        if left_out is not None:
+            a, h = left_out[0], (left_out[1] - f.s).clamp_min(0.0)
         residual = (f.s - self.prior.noise[:, None]).clamp_min(0.0)
         if self.residual is None:
             return a, h + residual, f.s - residual

@@ -24,7 +24,7 @@ BLOCK_ELEMENTS = 8_000_000  # of the largest temporary: 64 MB
 PIECE_ROWS = 4096  # of a quadrature on a CPU, at most
 PIECE_ON_CPU, PIECE_ELSEWHERE = 2**18, 2**22  # its rows times classes: what a cache holds, or hides the overhead
 WATCHED_ROWS = 256  # fewer are done before anything could be seen of a busy machine
-NODES = 128  # of the average over the latent functions
+NODES, FEW_NODES = 128, 16  # of the average over the latent functions; few where only the order of rows counts
 NODES_OF_TWO = 1024  # of two classes, where that of a cost takes no quadrature
 
 
@@ -65,13 +65,19 @@ def log_probabilities(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArray[
 
 
 @torch.inference_mode()
-def uncertainty(posterior: Posterior, X: Float[Tensor, "N D"]) -> Uncertainty:
+def uncertainty(
+    posterior: Posterior,
+    X: Float[Tensor, "N D"],
+    n_nodes: int | None = None,
+    left_out: tuple[Tensor, Tensor] | None = None,
+) -> Uncertainty:
     """Return the total uncertainty and its two parts.
 
-    The average over the latent functions runs over a fixed low-discrepancy set, the same for all rows.
+    The average over the latent functions runs over a fixed low-discrepancy set, the same for all rows. At training
+    rows, `left_out` can be mean and variance of f from the other rows, each (C, N).
     """
     found = torch.empty(2, len(X), dtype=torch.float64)
-    for rows, log_p, once_known in _over_functions(posterior, X):
+    for rows, log_p, once_known in _over_functions(posterior, X, n_nodes or NODES, left_out):
         found[:, rows] = torch.stack([_entropy(log_p), torch.stack([*map(_entropy, once_known)]).mean(0)])
     total, aleatoric = found.numpy()
     aleatoric = np.minimum(aleatoric, total)
@@ -98,7 +104,10 @@ def value_of_rows(posterior: Posterior, X: Float[Tensor, "N D"], cost: Float[Ten
 
 
 def _over_functions(
-    posterior: Posterior, X: Float[Tensor, "N D"], n_nodes: int = NODES
+    posterior: Posterior,
+    X: Float[Tensor, "N D"],
+    n_nodes: int = NODES,
+    left_out: tuple[Tensor, Tensor] | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "C n"], Iterator[Float[Tensor, "C n"]]]]:
     """Yield log p of each piece of rows, and log p once the latent functions are known: for every node, a value of f.
 
@@ -106,7 +115,8 @@ def _over_functions(
     """
     uniform = torch.from_numpy(qmc.Sobol(posterior.prior.n_classes, scramble=True, rng=0).random(n_nodes))
     nodes = torch.special.ndtri(uniform).to(posterior.prior.Z.device)[..., None]
-    for rows, (mean, open_var, rest) in _moments(posterior, X, Posterior.parts):
+    whole = _moments(posterior, X, Posterior.parts) if left_out is None else _left_out(posterior, X, *left_out)
+    for rows, (mean, open_var, rest) in whole:
         mean, spread, epsilon = posterior.sharpness * mean, torch.sqrt(open_var), posterior.epsilon
         log_p = log_p_of(mean, open_var + rest, epsilon)
         if isinstance(epsilon, Tensor) and posterior.residual is not None:
@@ -167,6 +177,16 @@ def _moments(
         for first in range(0, len(X), size):
             rows = slice(first, first + size)
             yield rows, moments(posterior, X[rows], compute)
+
+
+def _left_out(
+    posterior: Posterior, X: Float[Tensor, "N D"], mean: Float[Tensor, "C N"], var: Float[Tensor, "C N"]
+) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+    """Yield the parts of f at training rows, given its moments from the other rows."""
+    size, Z = _block_rows(posterior), posterior.prior.Z
+    for first in range(0, len(X), size):
+        rows = slice(first, first + size)
+        yield rows, posterior.parts(X[rows].to(Z.device), (mean[:, rows].to(Z), var[:, rows].to(Z)))
 
 
 def _blocks(posterior: Posterior, X: Tensor) -> Iterator[Tensor]:

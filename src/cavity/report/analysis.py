@@ -27,7 +27,7 @@ from cavity.report.advice import Evidence, give_advice
 from cavity.report.baselines import Baseline, fit_baselines
 from cavity.report.columns import read_rows, row_values, speaking_columns, summarize_columns
 from cavity.report.features import LabeledData, feature_names, make_map, relevance, sample_indices
-from cavity.report.findings import Findings, SetSummary, training_curve
+from cavity.report.findings import Findings, NovelRows, SetSummary, training_curve
 from cavity.report.text import counted
 from cavity.report.uncertain import choose_candidates, uncertain_rows
 from cavity.version import __version__
@@ -172,6 +172,7 @@ def examine(
         no_verdict=e.no_verdict,
         columns=e.columns,
         sets=summarize_sets(clf, rows.y, log_p),
+        novelty=_novelty(clf, sample, index if names is None else [names[i] for i in index]),
     )
 
 
@@ -191,6 +192,14 @@ def summarize_sets(clf: Any, y: Indices, log_p: Array) -> list[SetSummary]:
         sizes = np.bincount(sets.sum(1), minlength=n_classes + 1)
         found.append(SetSummary(coverage, Interval(float(is_covered.mean()), low, high), sizes, by_class))
     return found
+
+
+def _novelty(clf: Any, X: Any, names: Any) -> NovelRows | None:
+    """Return how many rows are unlike the training rows, if the model knows."""
+    from cavity.report.drift import novel_rows
+
+    known = getattr(clf, "_novelty", None)
+    return novel_rows(clf, X, names) if known is not None and known.held_out.shape[1] else None
 
 
 # --- Rows ---

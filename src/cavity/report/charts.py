@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.metrics import Array, Indices, Interval, Mask, ReliabilityCurve
-from cavity.report.findings import Findings, Map, TrainingCurve
+from cavity.report.findings import Findings, Map, NovelRows, TrainingCurve
 from cavity.report.html import Markup, el, point, short
 from cavity.report.svg import (
     WIDTH,
@@ -299,6 +299,24 @@ def rejection_curve(key: str, found: Findings) -> Markup:
                    frame.bottom("most uncertain rows set aside", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5], percent_tick),
                    frame.left("error of the remaining rows", frame.y.ticks(), lambda v: percent(v, digits)),
                    el("path", d=frame.line(aside, errors), class_="curve"), *marks)  # fmt: skip
+
+
+def novelty_histogram(key: str, found: NovelRows, description: str) -> Markup:
+    """Draw how many rows have each novelty, and how many would if all were like the training rows."""
+    n_bins, mean = len(found.histogram), found.n_rows / len(found.histogram)
+    high = value_range([*found.histogram.tolist(), mean, 1.0], zero=True)[1] * 1.08
+    frame = Frame(Scale(0.0, 1.0, LEFT, RIGHT), Scale(0.0, high, UNCERTAINTY_BOTTOM, TOP))
+    bars = []
+    for i, n in enumerate(found.histogram.tolist()):
+        (x, y), end = frame.at(i / n_bins, float(n)), frame.x((i + 1) / n_bins)
+        tip = f"{whole(n)} rows from {percent(i / n_bins, 0)} to {percent((i + 1) / n_bins, 0)}"
+        kind = "bar novel" if (i + 1) / n_bins <= found.level + 1e-9 else "bar"
+        bars.append(el("rect", el("title", tip), x=x + 1, y=y, width=end - x - 2, height=UNCERTAINTY_BOTTOM - y,
+                       class_=kind))  # fmt: skip
+    expected = el("path", d=frame.line([0.0, 1.0], [mean, mean]), class_="ideal")
+    return picture(key, UNCERTAINTY_HEIGHT, "Rows by novelty", description,
+                   frame.bottom("novelty", SHARES, percent_tick), frame.left("rows", frame.y.ticks(), tidy),
+                   *bars, expected)  # fmt: skip
 
 
 # --- Map ---

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from cavity.metrics import Array, CalibrationCheck, Indices, Interval, Mask, ReliabilityCurve, ScoreIntervals
 
+MOVED = 0.05  # level of the tests of columns
+
 
 class Relevance(NamedTuple):
     """How fast each class's function changes with each feature: 1/length-scale in scaled units, (C, D).
@@ -64,6 +66,66 @@ class SetSummary(NamedTuple):
     covered: Interval
     sizes: Indices
     by_class: Array
+
+
+class StrangeRow(NamedTuple):
+    """A row unlike the training rows: its name, or its index in the given data, and its unusual cells.
+
+    `cells` has for each of them the column, the value as text, and the share of training rows with one as unusual.
+    """
+
+    row: str
+    novelty: float
+    cells: tuple[tuple[str, str, float], ...]
+
+
+class NovelRows(NamedTuple):
+    """How many rows are unlike the training rows.
+
+    Attributes:
+        n_rows: examined.
+        n_known: training rows that these are ranked among.
+        level: the novelty up to which a row counts as novel, which is also their share among rows like these.
+        share: of novel rows, with its interval.
+        expected: the range of the share for rows like the training rows, in 95 % of cases.
+        p_value: of a test that the rows are no stranger than the training rows.
+        histogram: rows by novelty, in bins of equal width from 0 to 1.
+        strangest: at most 20 novel rows, the strangest first.
+    """
+
+    n_rows: int
+    n_known: int
+    level: float
+    share: Interval
+    expected: tuple[float, float]
+    p_value: float
+    histogram: Indices
+    strangest: list[StrangeRow]
+
+    @property
+    def are_many(self) -> bool:
+        """Whether more rows are novel than chance explains."""
+        return self.share.value > self.expected[1]
+
+
+class ColumnShift(NamedTuple):
+    """How the distribution of a column differs from that of the training rows.
+
+    Attributes:
+        name: of the column.
+        distance: the largest difference of the distribution functions of numbers, half of the summed differences of the
+            shares of levels, or the difference in the shares of gaps, if that is larger.
+        p_value: of a test that there is no difference, times the number of columns.
+        gaps, gaps_here: the share of cells without a value, in training and here.
+        what: the difference, in words.
+    """
+
+    name: str
+    distance: float
+    p_value: float
+    gaps: float
+    gaps_here: float
+    what: str
 
 
 class TrainingEvent(NamedTuple):
@@ -150,6 +212,28 @@ class Findings:
     no_verdict: str = ""  # why these rows cannot tell how good the model is; empty if they can
     columns: list[ColumnSummary] = field(default_factory=list)  # empty if all are numbers without gaps
     sets: list[SetSummary] = field(default_factory=list)  # empty if the model has kept no held-out rows
+    novelty: NovelRows | None = None  # None where the model does not know it
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How a table differs from the training rows."""
+
+    title: str
+    created: str
+    novelty: NovelRows
+    columns: list[ColumnShift]  # those that moved most first
+    scores: ScoreIntervals | None = None  # on the rows with labels that the model knows
+    calibration: CalibrationCheck | None = None
+    reliability: ReliabilityCurve | None = None
+    n_labeled: int = 0
+    before: dict[str, float] = field(default_factory=dict)  # scores saved with the model
+    unknown_labels: tuple[tuple[str, int], ...] = ()  # labels that the model does not know, with their rows
+
+    @property
+    def moved(self) -> list[ColumnShift]:
+        """The columns whose distribution has changed, by a test at 5 % for all columns together."""
+        return [column for column in self.columns if column.p_value < MOVED]
 
 
 def training_events(history: Sequence[dict[str, Any]]) -> list[TrainingEvent]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
@@ -20,7 +21,7 @@ from cavity.report.html import Markup, el, join, prose
 from cavity.report.palette import css_variables
 from cavity.report.text import between, calibration_verdict, counted, number, percent, table
 
-SECTIONS = (
+SECTIONS: tuple[tuple[str, str, Callable[[Findings], sections.Parts]], ...] = (
     ("scores", "Scores", sections.scores),
     ("advice", "Advice", sections.advice),
     ("calibration", "Calibration", sections.calibration),
@@ -28,6 +29,7 @@ SECTIONS = (
     ("confusion", "Confusion matrix", sections.confusion),
     ("features", "Features", sections.features),
     ("uncertainty", "Uncertainty", sections.uncertainty),
+    ("novelty", "Novel rows", lambda found: sections.novelty(found.novelty)),
     ("map", "Map", sections.data_map),
     ("training", "Training", sections.training),
     ("settings", "Settings", sections.settings),
@@ -67,15 +69,7 @@ class Report:
         Raises:
             ValueError: if the folder does not exist, or `path` is a folder.
         """
-        target = Path(path)
-        if not target.parent.is_dir():
-            folder = str(target.parent)
-            raise ValueError(f"`path` must be in an existing folder, got {str(path)!r}. Create {folder!r} first.")
-        if target.is_dir():
-            raise ValueError(f"`path` must be a file name such as 'report.html', got the folder {str(path)!r}.")
-        with atomic_write(target) as unfinished:
-            unfinished.write_bytes(self.html.encode())
-        return target
+        return write_page(self.html, path)
 
     def __repr__(self) -> str:
         def spread(interval: Interval, as_percent: bool = False) -> str:
@@ -89,9 +83,7 @@ class Report:
         return "\n".join([self.findings.title, f"{headline(self.findings)}.", "", table(head, rows), *warnings])
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that its style and script stay apart from the notebook's."""
-        return el("iframe", srcdoc=Markup(self.html), sandbox="allow-scripts", title=self.findings.title,
-                  width="100%", height=NOTEBOOK_HEIGHT, style="border:0")  # fmt: skip
+        return in_notebook(self.html, self.findings.title)
 
 
 def headline(found: Findings) -> str:
@@ -121,6 +113,36 @@ def support(found: Findings) -> str:
 
 def page(findings: Findings) -> str:
     """Write the findings as a complete HTML page."""
+    facts = [counted(findings.n_rows, "row"), counted(len(findings.classes), "class"), findings.created]
+    alert = None
+    if warnings := _warnings(findings):  # a good headline must not hide them
+        link = el("a", f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do", href="#advice")
+        alert = el("p", el("strong", "Warning: "), prose(warnings[0]), " ", link, class_="alert")
+    drawn = [(key, title, draw(findings)) for key, title, draw in SECTIONS]
+    texts = headline(findings), support(findings)
+    return document("Model report", findings.title, facts, texts, findings.created, drawn, alert)
+
+
+def document(
+    kind: str,
+    title: str,
+    facts: Sequence[str],
+    texts: tuple[str, str],
+    created: str,
+    drawn: Sequence[tuple[str, str, sections.Parts]],
+    alert: Markup | None = None,
+) -> str:
+    """Write a complete HTML page.
+
+    Args:
+        kind: of the page, above its title.
+        title: of the page.
+        facts: in a line below it.
+        texts: the verdict, and what supports it.
+        created: when the page was made.
+        drawn: key, title, and lead and parts of each section.
+        alert: a warning.
+    """
     script, style = (Markup(files("cavity.report").joinpath("assets", f"report.{kind}").read_text(encoding="utf-8"))
                      for kind in ("js", "css"))  # fmt: skip
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -131,38 +153,51 @@ def page(findings: Findings) -> str:
         el("meta", charset="utf-8"),
         el("meta", http_equiv="Content-Security-Policy", content=policy),  # no script but ours, nothing is fetched
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", f"{findings.title} – report"),
+        el("title", f"{title} – report"),
         el("link", rel="icon", href="data:,"),
         el("style", Markup(f"{css_variables('light')}\n{style}")),
         el("style", Markup(css_variables("dark")), id="dark", media=DARK),
     )
-    facts = [counted(findings.n_rows, "row"), counted(len(findings.classes), "class"), findings.created]
     button = el("button", "Dark theme", type="button", id="theme", hidden=True)
-    alert = None
-    if warnings := _warnings(findings):  # a good headline must not hide them
-        link = el("a", f"All {len(warnings)} warnings" if len(warnings) > 1 else "What to do", href="#advice")
-        alert = el("p", el("strong", "Warning: "), prose(warnings[0]), " ", link, class_="alert")
     header = el(
         "header",
-        el("div", el("p", "Model report", class_="kicker"), button, class_="bar"),
-        el("h1", findings.title),
+        el("div", el("p", kind, class_="kicker"), button, class_="bar"),
+        el("h1", title),
         el("p", join(el("span", fact) for fact in facts), class_="facts"),
-        el("p", headline(findings), ".", class_="verdict"),
-        el("p", support(findings), class_="support"),
+        el("p", texts[0], ".", class_="verdict"),
+        el("p", texts[1], class_="support"),
         alert,
     )
-    links = [el("li", el("a", title, href=f"#{key}")) for key, title, _ in SECTIONS]
+    links = [el("li", el("a", head, href=f"#{key}")) for key, head, _ in drawn]
     contents = el("nav", el("ol", *links), aria_label="Contents")
     made = []
-    for key, title, draw in SECTIONS:
-        lead, *parts = draw(findings)
-        head = [el("h2", title, id=f"{key}-title"), None if lead is None else el("p", lead, class_="lead")]
-        made.append(el("section", *head, *parts, id=key, aria_labelledby=f"{key}-title"))
+    for key, head, (lead, *parts) in drawn:
+        top = [el("h2", head, id=f"{key}-title"), None if lead is None else el("p", lead, class_="lead")]
+        made.append(el("section", *top, *parts, id=key, aria_labelledby=f"{key}-title"))
     main = el("main", *made, id="report")
-    footer = el("footer", el("p", f"Created {findings.created}. This page is self-contained and loads nothing else."))
+    footer = el("footer", el("p", f"Created {created}. This page is self-contained and loads nothing else."))
     layout = el("div", header, contents, main, footer, class_="layout")
     skip = el("a", "Skip to the report", href="#report", class_="skip")
     return f"<!doctype html>\n{el('html', meta, el('body', skip, layout, el('script', script)), lang='en')}\n"
+
+
+def write_page(html: str, path: str | os.PathLike[str]) -> Path:
+    """Write a page to a file in an existing folder; the file is replaced atomically if it exists."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        folder = str(target.parent)
+        raise ValueError(f"`path` must be in an existing folder, got {str(path)!r}. Create {folder!r} first.")
+    if target.is_dir():
+        raise ValueError(f"`path` must be a file name such as 'report.html', got the folder {str(path)!r}.")
+    with atomic_write(target) as unfinished:
+        unfinished.write_bytes(html.encode())
+    return target
+
+
+def in_notebook(html: str, title: str) -> Markup:
+    """Return a page in a frame of its own, so that its style and script stay apart from the notebook's."""
+    return el("iframe", srcdoc=Markup(html), sandbox="allow-scripts", title=title, width="100%",
+              height=NOTEBOOK_HEIGHT, style="border:0")  # fmt: skip
 
 
 def _warnings(findings: Findings) -> list[str]:

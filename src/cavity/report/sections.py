@@ -10,7 +10,16 @@ from cavity.metrics import Array, Indices, Interval, ReliabilityCurve
 from cavity.report import charts
 from cavity.report.charts import KEPT, MANY_CLASSES, MAX_FLAGS, MAX_POINTS, SHARED, Bar
 from cavity.report.columns import value_text
-from cavity.report.findings import ColumnSummary, Findings, Relevance, TrainingCurve, UncertainRow
+from cavity.report.findings import (
+    ColumnSummary,
+    Drift,
+    Findings,
+    NovelRows,
+    Relevance,
+    StrangeRow,
+    TrainingCurve,
+    UncertainRow,
+)
 from cavity.report.html import Cell, Markup, Row, el, figure, join, label, pair, picker, prose, scroll, table
 from cavity.report.svg import are_glyphs, class_color, shape
 from cavity.report.text import between, counted, listed, name, number, percent, text_width, tidy, uniform_format, whole
@@ -385,6 +394,104 @@ def _review(row: UncertainRow) -> Row:
               for (of, _), side in zip(row.top, sides, strict=False) if side]  # fmt: skip
     why = join([row.why, *spoken, el("ul", *values, class_="values") if values else None])
     return [Cell(whole(row.row), float(row.row)), truth, Cell(el("ul", *top, class_="top"), best), why, *parts]
+
+
+NOVELTY_LEAD = (
+    "The novelty of a row is the share of rows like the training rows that look as strange or stranger. Rows like "
+    "these have every novelty equally often, so the bars are of one height; rows unlike them are near 0."
+)
+
+
+def novelty(found: NovelRows | None) -> Parts:
+    """How often each novelty occurs, and the strangest rows with what is unusual about them."""
+    if found is None:
+        return ("This model does not know how strange rows look: it has seen no rows that it has not learned from.",)
+    low, high = (percent(end) for end in found.expected)
+    share = f"{percent(found.share.value)} of the rows are novel (95 % interval {between(found.share, True)})"
+    verdict = (f"{share}: their novelty is at most {percent(found.level, 0)}. Of rows like the training rows, {low} to "
+               f"{high} would be.")  # fmt: skip
+    width = 1.0 / len(found.histogram)
+    rows = [[f"{percent(i * width, 0)} to {percent((i + 1) * width, 0)}", whole(n)]
+            for i, n in enumerate(found.histogram)]  # fmt: skip
+    data = table("Rows by novelty", ["Novelty", "Rows"], rows, 1)
+    chart = charts.novelty_histogram("novelty-rows", found, verdict)
+    test = "less than 0.001" if found.p_value < 0.001 else number(found.p_value)
+    stranger = el("aside", el("h3", "How to read this"), el("ul", *(el("li", text) for text in (
+        f"{counted(found.n_rows, 'row')} are compared with {counted(found.n_known, 'training row')}, as strange as "
+        "these look to a model that has not learned from them.",
+        "Rows can be strange in three ways: far from the training rows, in a place where the model cannot tell classes "
+        "apart for lack of rows, or with levels or gaps that training did not have.",
+        f"If all rows were like the training rows, a test would call them as strange as this with probability {test}.",
+    ))), class_="reading")  # fmt: skip
+    strange = el("p", "No row is novel.")
+    if found.strangest:
+        head = ["Row", "What is unusual, with the share of training rows as unusual", "Novelty"]
+        made = table("The strangest rows", head, map(_strange, found.strangest), 1, "rows", sortable=True)
+        strange = el("div", el("h3", "The strangest rows"), made, class_="wide")
+    return NOVELTY_LEAD, pair(figure(chart, "Rows by novelty", verdict, data), stranger), strange
+
+
+def _strange(row: StrangeRow) -> Row:
+    cells = [el("li", label(column, 24), " ", el("b", label(value, 40)), f" ({percent(share)})")
+             for column, value, share in row.cells]  # fmt: skip
+    why = el("ul", *cells, class_="values") if cells else "the combination of its values"
+    return [label(row.row, 24), why, Cell(number(row.novelty), row.novelty)]
+
+
+SHOWN_COLUMNS = 20
+
+
+def moved_columns(found: Drift) -> Parts:
+    """How far the distribution of each column has moved."""
+    lead = (
+        "The distance is the largest difference between the distribution functions of numbers, or half of the summed "
+        "differences between the shares of levels: 0 for equal distributions, 1 for distributions without overlap. "
+        "Columns without a p-value below 5 % may differ by chance; the p-value accounts for the number of columns."
+    )
+    if not found.columns:
+        return ("There are no columns to compare.",)
+    moved, write = found.moved, uniform_format([column.distance for column in found.columns])
+    bars = [Bar(column.name, column.distance) for column in found.columns[:SHOWN_COLUMNS]]
+    names = listed([name(column.name, 24) for column in moved])
+    of = f"{len(moved)} of {counted(len(found.columns), 'column')} have moved by more than chance"
+    caption = f"{of}: {names}." if moved else f"{of}."
+    chart = charts.bar_chart("moved-columns", bars, "Distance of each column", caption, write, "distance")
+
+    def p_text(p: float) -> str:
+        return "< 0.001" if p < 0.001 else number(p)
+
+    rows: list[Row] = [
+        [label(c.name, 40), el("b", "yes") if c in moved else "no", c.what, Cell(percent(c.gaps), c.gaps),
+         Cell(percent(c.gaps_here), c.gaps_here), Cell(write(c.distance), c.distance),
+         Cell(p_text(c.p_value), c.p_value)]
+        for c in found.columns
+    ]  # fmt: skip
+    head = ["Column", "Moved", "Training → here", "Gaps in training", "Gaps here", "Distance", "p"]
+    made = el(
+        "div", el("h3", "All columns"), table("All columns", head, rows, 4, "columns", sortable=True), class_="wide"
+    )
+    shown = "Columns" if len(bars) == len(found.columns) else f"The {len(bars)} columns that moved most"
+    return lead, pair(figure(chart, shown, caption)), made
+
+
+def labels(found: Drift) -> Parts:
+    """Scores and calibration on the rows with labels, beside the scores saved with the model."""
+    unknown = None
+    if found.unknown_labels:
+        named = listed([f"{name(text, 24)} ({n:,})" for text, n in found.unknown_labels])
+        unknown = el("p", f"Labels that the model does not know: {named}. Their rows are not scored.")
+    if found.scores is None or found.reliability is None:
+        return "There are no labels that the model knows, so its predictions cannot be scored.", unknown
+    rows = []
+    for field, title, as_percent, _ in MEASURES:
+        own, before = getattr(found.scores, field), found.before.get(field)
+        value, spread = percent(own.value) if as_percent else number(own.value), between(own, as_percent)
+        known = "–" if before is None else percent(before) if as_percent else number(before)
+        rows.append([title, known, value, spread])
+    made = table("Scores", ["Score", "Saved with the model", "Here", "95 % interval"], rows, 3)
+    lead = f"{counted(found.n_labeled, 'row')} have labels. Lower scores are better."
+    diagram = _reliability("reliability", found.reliability, "Calibration")
+    return lead, pair(diagram, el("div", el("h3", "Scores"), made, unknown))
 
 
 STACKED = 0.5  # share of rows at places of their own, below which the caption says so

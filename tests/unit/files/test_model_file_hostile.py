@@ -4,17 +4,20 @@ import json
 import math
 import os
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from cavity.data.profile import ColumnProfile, Profile
 from cavity.files import json_values
 from cavity.files import model_file as modelfile
 from cavity.files import tensor_file as tensorfile
 from cavity.files.model_file import FORMAT, ModelFileError, read, write
 from cavity.fitting.encoding import fit_encoding
+from cavity.fitting.novelty import Novelty
 from cavity.kernels import RBF, Grouped
 from cavity.training.checkpoint import Checkpoints
 from tests.models import log_p, mixed_model, model, posterior, run, said
@@ -617,3 +620,47 @@ def test_no_file_takes_more_memory_than_it_should(tmp_path):
     assert read_parts == read_large == "read"
     assert parts < 150e6
     assert large < 1.7 * paths[4].stat().st_size + 20e6
+
+
+# --- Novelty ---
+
+
+def with_novelty():
+    """A model of two columns, with novelty made of nothing."""
+    columns = ColumnProfile(np.array([0.0, 1.0]), np.array([2.0, 1.0]), 0.0), ColumnProfile(np.ones(1), np.ones(1), 2.0)
+    held_out = torch.tensor([[1.0, 2.0], [0.1, 0.0], [0.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    return model(held_out=None, novelty=Novelty(Profile(columns), torch.eye(2, dtype=torch.float64), held_out))
+
+
+NOVELTIES = {
+    "an unknown part": (reshaped("novelty.more", 2), "unknown tensors: novelty.more"),
+    "a part is missing": (lambda record, tensors: tensors.pop("novelty.rows"), "novelty.rows must be"),
+    "an older format": (lambda record, tensors: record.update(format=5), "unknown tensors: novelty"),
+    "values": (put(novelty__values=(1, 0.0)), "novelty.values must increase"),
+    "rows": (put(novelty__rows=(0, 0.0)), "novelty.rows must be positive"),
+    "gaps": (put(novelty__missing=(0, -1.0)), "novelty.missing at or above 0"),
+    "counts": (put(novelty__counts=(0, 3)), "novelty.counts must be at or above 0 and sum"),
+    "negative counts": (put(novelty__counts=(0, -1)), "novelty.counts must be at or above 0"),
+    "counts of numbers": (cast("novelty.counts", torch.float64), "novelty.counts must be torch.int64"),
+    "whitening": (reshaped("novelty.whitening", 3, 3), "novelty.whitening must be"),
+    "a large whitening": (put(novelty__whitening=(0, 1e60)), "novelty.whitening has NaN, infinity"),
+    "a distance": (put(novelty__held_out=(0, -1.0)), "novelty.held_out must hold"),
+    "no distance": (put(novelty__held_out=(0, np.nan)), "novelty.held_out has NaN"),
+    "no copies": (put(novelty__held_out=(6, 0.0)), "novelty.held_out must hold"),
+    "too many rows": (reshaped("novelty.held_out", 4, 5001), "novelty.held_out must hold"),
+    "too few parts": (reshaped("novelty.held_out", 3, 2), "novelty.held_out must be"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), NOVELTIES.values(), ids=NOVELTIES)
+def test_a_novelty_that_no_fit_wrote_is_refused(tmp_path, change, reason):
+    refused(tmp_path, change, reason, with_novelty())
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_novelty_is_kept(tmp_path, diagonal):
+    given = with_novelty()
+    if diagonal:
+        given = replace(given, novelty=replace(given.novelty, whitening=torch.ones(2, dtype=torch.float64)))
+    write(tmp_path / "m.cavity", given)
+    assert said(read(tmp_path / "m.cavity")) == said(given)
