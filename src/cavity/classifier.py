@@ -606,10 +606,15 @@ class GPClassifier(ClassifierMixin, BaseEstimator):
 
         rows = self._validate_new(X)
         labels = choose_labels(self._log_proba(rows), self.classes_, label, against)
-        if background is None:
-            reference = training_background(self.posterior_, self._encoding)
-        else:
+        if background is not None:
             reference = Background.of_rows(self._validate_new(background))
+        elif self._novelty is not None:
+            reference = training_background(self._novelty.profile)
+        else:
+            raise ValueError(
+                "explain needs background rows, which this model file of an older version of cavity does not have: "
+                "pass background=X with some training rows"
+            )
         return explain(
             self._posterior_on_device(),
             self._encoding,

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cavity.data.labels import encode, label_text
+from cavity.data.profile import Profile
 from cavity.data.schema import Schema
 from cavity.fitting.encoding import Encoding, TableEncoding
 from cavity.gp import probabilities
@@ -151,12 +152,11 @@ class Background(NamedTuple):
         return cls(np.stack(cells, 1), np.diff(edges) / SLICES)
 
 
-def training_background(posterior: Posterior, encoding: Encoding) -> Background:
-    """Return what the model knows of its training rows, column by column: the values of its inducing points."""
-    cells = encoding.inverse(posterior.prior.Z.cpu().numpy()).reshape(-1, _n_columns(posterior, encoding))
-    count = max(LEAST_VALUES, min(VALUES, MOST_CELLS // cells.shape[1]))
-    chosen = (np.arange(count) + 0.5) / count * len(cells)
-    return Background.of_columns([(x, np.full(count, 1.0 / count)) for x in np.sort(cells, 0)[chosen.astype(int)].T])
+def training_background(profile: Profile) -> Background:
+    """Return what the model knows of its training rows, column by column."""
+    n_columns = len(profile.columns)
+    count = max(LEAST_VALUES, min(VALUES, MOST_CELLS // n_columns))
+    return Background.of_columns([profile.background(j, count) for j in range(n_columns)])
 
 
 def explain(
@@ -244,14 +244,10 @@ def _mean_with(
     return found
 
 
-def _n_columns(posterior: Posterior, encoding: Encoding) -> int:
-    return encoding.n_columns if isinstance(encoding, TableEncoding) else int(posterior.prior.Z.shape[-1])
-
-
 def _features(posterior: Posterior, encoding: Encoding) -> tuple[Indices, NDArray[np.bool_]]:
     """Return the column of each feature, and whether it is the scaled number itself."""
     if not isinstance(encoding, TableEncoding):
-        n = _n_columns(posterior, encoding)
+        n = posterior.prior.Z.shape[-1]
         return np.arange(n), np.ones(n, dtype=bool)
     groups = [encoding.groups[g] for g in encoding.feature_groups]
     return np.array([g.column for g in groups], dtype=np.int64), np.array([g.what == "value" for g in groups])

@@ -5,6 +5,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -200,7 +201,7 @@ def test_a_column_that_is_left_out_says_nothing(fitted):
 def test_a_constant_column_says_nothing():
     rng = np.random.default_rng(0)
     X, y = np.column_stack([rng.standard_normal(40), np.full(40, 3.0)]), rng.integers(0, 2, 40)
-    found = fit(X, y).explain(X, background=X)
+    found = fit(X, y).explain(X)
     np.testing.assert_allclose(found.contributions[:, 1], 0.0, atol=1e-9)
     np.testing.assert_allclose(found.gradient[:, 1], 0.0, atol=1e-9)
 
@@ -217,7 +218,7 @@ def test_two_labels_explain_each_other():
 
 
 def test_the_background_of_the_model_has_values_like_those_of_training(fitted):
-    cells, weight = training_background(fitted.posterior_, fitted._encoding)
+    cells, weight = training_background(fitted._novelty.profile)
     assert cells.shape == (len(weight), 6)
     assert weight.sum() == pytest.approx(1.0, abs=1e-12)
     assert set(cells[~np.isnan(cells[:, 1]), 1]) <= {0.0, 1.0, 2.0, 3.0}
@@ -237,6 +238,14 @@ def test_the_background_of_the_model_counts_by_its_weights(monkeypatch):
         mean = weight @ margin_of(clf, replaced, 1, 0)
         assert found.contributions[0, j] == pytest.approx(found.margin[0] - mean, abs=1e-9)
     assert found.base[0] == pytest.approx(weight @ margin_of(clf, cells, 1, 0), abs=1e-9)
+
+
+def test_a_file_of_an_older_version_needs_rows_to_compare_with():
+    clf = cavity.load(Path(__file__).parents[1] / "reference" / "model_v1.cavity")
+    X = pd.DataFrame(clf.inducing_points_[0], columns=clf.feature_names_in_)
+    with pytest.raises(ValueError, match="pass background=X with some training rows"):
+        clf.explain(X)
+    assert len(clf.explain(X[:2], background=X)) == 2
 
 
 def test_rows_of_columns_have_their_distributions_and_combine_them_freely():
