@@ -49,14 +49,14 @@ class HeldOutScores(NamedTuple):
 
     @classmethod
     def of_parts(
-        cls, parts: Sequence[HeldOut], calibration: Calibration, class_weight: Array, seed: int
+        cls, parts: Sequence[HeldOut], calibration: Calibration, row_weight: Array, seed: int
     ) -> HeldOutScores | None:
         """Score held-out rows as the calibrated model does; None without such rows.
 
         Args:
             parts: predictions for held-out rows.
             calibration: found on these rows.
-            class_weight: of a row of each class; exchangeable rows have none, so it is taken out of their weights.
+            row_weight: of one row of each class: exchangeable rows have no class weights.
             seed: of the draw of rows, where there are more than can be kept.
         """
         found = [
@@ -67,7 +67,7 @@ class HeldOutScores(NamedTuple):
         if not found:
             return None
         whole = cls(*map(np.concatenate, zip(*found, strict=True)))
-        whole = whole._replace(weight=whole.weight / class_weight[whole.y])
+        whole = whole._replace(weight=whole.weight / row_weight[whole.y])
         if len(whole.y) <= MOST_SCORES:
             return whole
         drawn = np.sort(np.random.default_rng(seed).permutation(len(whole.y))[:MOST_SCORES])

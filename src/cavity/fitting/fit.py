@@ -754,12 +754,14 @@ class Fit:
             has_copies = all(len(np.unique(rows.X[:, j])) <= FEW_VALUES for j in others)
         return split_rows(rows, count, self.plan.training.seed, has_copies)
 
-    def _calibrate(self, trained: Trained, parts: list[HeldOut], log_sd: float = LOG_SD) -> Calibrated:
-        """Calibrate by held-out rows and score their labels, the same on all workers."""
-        settings, data = self.options.settings, self.data
-        calibration = calibrate(parts, CAUTION if _is_cut(trained) else 0.0, log_sd)
-        class_weight = weights_by_class(settings.class_weight, data.classes, data.class_counts)
-        scores = HeldOutScores.of_parts(parts, calibration, class_weight, self.plan.training.seed)
+    def _calibrate(
+        self, trained: Trained, parts: list[HeldOut], log_sd: float = LOG_SD, is_wanted: bool = True
+    ) -> Calibrated:
+        """Calibrate by held-out rows, if that is wanted, and score their labels; the same on all workers."""
+        calibration = Calibration()
+        if is_wanted:
+            calibration = calibrate(parts, CAUTION if _is_cut(trained) else 0.0, log_sd)
+        scores = HeldOutScores.of_parts(parts, calibration, self._row_weight, self.plan.training.seed)
         found = self.options.workers.broadcast(Calibrated(calibration, scores))
         if found.calibration.shrinkage:
             trained.history.note(Event.SHRUNK, weight=found.calibration.shrinkage)
@@ -781,8 +783,8 @@ class Fit:
 
     def _left_out(self, rows: TrainingRows, model: TrainedModel, part: HeldOut) -> tuple[TrainedModel, Calibrated]:
         """Calibrate by leave-one-out predictions."""
-        parts = [] if self.plan.settings.calibrate is False else [part]
-        found = self._calibrate(model.trained, parts, LOG_SHARPNESS_SD)
+        is_wanted = self.plan.settings.calibrate is not False
+        found = self._calibrate(model.trained, [part], LOG_SHARPNESS_SD, is_wanted)
         novelty, metric = self._novelty(rows, model)
         posterior = found.calibration.apply(model.trained.posterior, self.data.class_weight)
         copies = self._copies(rows)
@@ -805,15 +807,17 @@ class Fit:
         return novelty.with_rows(novelty.parts(posterior, model.encoding, held_out.X), self._copies(held_out))
 
     def _copies(self, rows: TrainingRows) -> Array:
-        """Return how many rows each row stands for: its weight without that of its class.
+        """Return how many rows each row stands for."""
+        return np.asarray(rows.weight / self._row_weight[rows.y])
 
-        Where weights are smaller than one on average, they are relative.
-        """
+    @property
+    def _row_weight(self) -> Array:
+        """The weight of one row of each class: that of the class, and less where weights are below one on average."""
         counts = self.data.class_counts
         by_class = weights_by_class(self.plan.settings.class_weight, self.data.classes, counts)
         by_class = np.where(by_class > 0.0, by_class, 1.0)  # of a class without rows
         mean = (self.data.class_weight / by_class).sum() / counts.sum()
-        return np.asarray(rows.weight / (by_class[rows.y] * min(mean, 1.0)))
+        return np.asarray(by_class * min(mean, 1.0))
 
     def _cross_fit(
         self, rows: TrainingRows, scaling: str | None, model: TrainedModel

@@ -210,6 +210,18 @@ def test_class_weights_do_not_count_as_rows():
     assert np.unique(balanced._held_out.weight.round(9)).tolist() in ([1.0], [1.0, 2.0])
 
 
+def test_leave_one_out_scores_need_no_calibration():
+    clf = GPClassifier(calibrate=False, random_state=0).fit(X[::2], Y[::2])
+    assert clf.sharpness_ == 1.0
+    sets = clf.predict_set(X[1::2], 0.9, allow_empty=True)
+    assert 0.8 < sets[np.arange(75), LABELS[1::2]].mean() < 0.97
+
+
+def test_small_weights_are_relative():
+    clf, same = (GPClassifier(random_state=0).fit(X, Y, sample_weight=np.full(150, w)) for w in (0.01, 1.0))
+    assert clf._held_out.weight.sum() == pytest.approx(150) == pytest.approx(same._held_out.weight.sum())
+
+
 def test_without_held_out_rows_the_error_says_what_to_do():
     clf = GPClassifier(calibrate=False, **QUICK).fit(X[::2], Y[::2])
     with pytest.raises(ValueError, match=r"calibrate=True, or call conformalize\(X, y\)"):
