@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import datasets
 
 from benchmarks.records import Record
 from cavity import GPClassifier, active
@@ -18,120 +18,126 @@ from cavity.metrics import scores
 from experiments.common import DIGITS
 from experiments.experiment import Config, Job
 
-TARGET, MADE_UP, SINGLE, ALONE = "target", "made up", "single", "alone"
+TARGET, MADE_UP = "target", "made up"
+BALD, RANDOM, EXPLORE, ALONE, SINGLE, FOREST = "bald", "random", "explore", "alone", "single", "forest "
+EXPLORED = 0.25  # of a batch, drawn at random
+LEAST_ROWS = 10  # of a class; smaller ones are left out
 
 
 def jobs(config: Config) -> list[Job]:
     """List a curve for each set, seed and strategy; random's goes to the share of the pool that sets the target."""
-    names = ("pool_rows", "test_rows", "start", "batch", "trees")
-    sizes = {name: config[name] for name in names}
-    end = round(config["share"] * config["pool_rows"])
-    found = []
-    for name, data_set, seed in product(config["models"], config["sets"], range(config["seeds"])):
-        is_long = name.startswith("forest") or name == "random"
-        found.append({"set": data_set, "seed": seed, "model": name, "end": end if is_long else config["most_labels"]})
-    for data_set, seed in product(config["sets"], range(config["single_seeds"])):
-        found.append({"set": data_set, "seed": seed, "model": SINGLE, "end": config["stop_single"]})
-    return [job | sizes for job in found]
+    end, most, short = round(config["share"] * config["pool_rows"]), config["most_labels"], config["most_short"]
+    parts = [
+        (config["models"], config["sets"], config["seeds"]),
+        ([ALONE], config["sets"], config["alone"]),
+        ([SINGLE], config["sets"], config["single"]),
+        (config["more_models"], config["more_sets"], config["more_seeds"]),
+    ]
+    ends = {ALONE: short, SINGLE: short, BALD: most, EXPLORE: most}
+    sizes = {name: config[name] for name in ("pool_rows", "test_rows", "start", "batch", "trees")}
+    return [
+        {"set": name, "seed": seed, "model": model, "end": ends.get(model, end), **sizes}
+        for models, sets, seeds in parts
+        for model, name, seed in product(models, sets, range(seeds))
+    ]
 
 
 def cost(job: Job) -> float:
     """Estimate the cost: the number of fits."""
-    if job["model"].startswith("forest"):
-        return 2.0
-    return (job["end"] - job["start"]) / (1 if job["model"] == SINGLE else job["batch"])
+    fits = (job["end"] - job["start"]) / (1 if job["model"] == SINGLE else job["batch"])
+    return 0.2 * fits if job["model"].startswith(FOREST) else fits
 
 
 def run(job: Job) -> Record:
-    """Label rows of the pool step by step; return the NLL on the test rows after each step."""
+    """Label rows of the pool step by step; return the scores on the test rows after each batch."""
     X, y, X_test, y_test = _rows(job)
-    rng = np.random.default_rng(job["seed"])
-    known = _start(y, job["start"], rng)
-    order = rng.permutation(np.setdiff1d(np.arange(len(y)), known))  # random's
-    labels, nll, error, spent, cpu_began = [], [], [], 0.0, time.process_time()
-    strategy = _forest if job["model"].startswith("forest") else _process
-    if strategy is _forest:
+    is_forest = job["model"].startswith(FOREST)
+    if is_forest:
         X, X_test = _indicators(X, X_test)
-    ask = strategy(job, X, y)
+    known, order = _first_rows(y, job)
+    found: Record = {"labels": [], "nll": [], "error": []}
+    query_seconds, began = 0.0, time.process_time()
     while True:
-        model, query, log_proba = ask(known)
-        if (len(known) - job["start"]) % job["batch"] == 0 or len(known) >= job["end"]:
-            found = scores(y_test, log_proba(X_test), model)
-            labels.append(len(known))
-            nll.append(round(found.nll, DIGITS))
-            error.append(round(found.error, DIGITS))
-        if len(known) >= job["end"]:
+        model = _Forest(job, X, y, known) if is_forest else _Process(job, X, y, known)
+        if (len(known) - job["start"]) % job["batch"] == 0 or len(known) == job["end"]:
+            scored = scores(y_test, model.log_proba(X_test), model.classes)
+            found["labels"].append(len(known))
+            found["nll"].append(round(scored.nll, DIGITS))
+            found["error"].append(round(scored.error, DIGITS))
+        left = job["end"] - len(known)
+        if left == 0:
             break
-        size = min(1 if job["model"] == SINGLE else job["batch"], job["end"] - len(known))
-        if job["model"].endswith("random"):
-            step = 2 * size if job["model"] == "random" else size  # the curve is smooth
-            done = len(known) - job["start"]
-            new = order[done : min(done + step, job["end"] - job["start"])]
+        asked = time.process_time()
+        if job["model"] == RANDOM:  # two batches at a time: its curve is smooth
+            new = order[len(known) - job["start"] :][: min(2 * job["batch"], left)]
         else:
-            left = np.setdiff1d(np.arange(len(y)), known)
-            began = time.process_time()
-            new = query(left, size)
-            spent += time.process_time() - began
+            new = model.query(np.setdiff1d(order, known), min(1 if job["model"] == SINGLE else job["batch"], left))
+        query_seconds += time.process_time() - asked
         known = np.concatenate([known, new])
-    seconds = {"query_seconds": round(spent, 3), "cpu_seconds": round(time.process_time() - cpu_began, 3)}
-    return {"labels": labels, "nll": nll, "error": error, **seconds}
+    cpu_seconds = time.process_time() - began
+    return found | {"query_seconds": round(query_seconds, 3), "cpu_seconds": round(cpu_seconds, 3)}
 
 
-def _process(job: Job, X: Any, y: NDArray[Any]) -> Any:
-    """Return what fits our defaults to the labels so far, and asks for more."""
-    def ask(known: NDArray[np.int64]) -> Any:
-        clf = GPClassifier(random_state=job["seed"], device="cpu").fit(_take(X, known), y[known])
+class _Process:
+    """Our defaults, fitted to the rows that have labels."""
 
-        def query(left: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-            pool = _take(X, left)
-            if job["model"] == ALONE:
-                return left[np.argsort(-clf.uncertainty(pool).epistemic, kind="stable")[:n]]
-            return left[active.query(clf, pool, n, "bald" if job["model"] == SINGLE else job["model"])]
+    def __init__(self, job: Job, X: Any, y: NDArray[Any], known: NDArray[np.int64]) -> None:
+        self._job, self._X, self._n = job, X, len(known)
+        self._clf = GPClassifier(random_state=job["seed"], device="cpu").fit(_take(X, known), y[known])
+        self.classes = self._clf.classes_
+        self.log_proba = self._clf.predict_log_proba
 
-        return clf.classes_, query, clf.predict_log_proba
-
-    return ask
-
-
-def _forest(job: Job, X: NDArray[Any], y: NDArray[Any]) -> Any:
-    """Do the same with a random forest and a strategy of scikit-activeml."""
-    from skactiveml.classifier import SklearnClassifier
-    from skactiveml.pool import QueryByCommittee, UncertaintySampling
-    from sklearn.ensemble import RandomForestClassifier
-
-    classes, codes = np.unique(y, return_inverse=True)
-    kind, seed = job["model"].removeprefix("forest "), job["seed"]
-
-    def ask(known: NDArray[np.int64]) -> Any:
-        forest = RandomForestClassifier(job["trees"], random_state=seed, n_jobs=1)
-        clf = SklearnClassifier(forest, classes=range(len(classes)), random_state=seed)
-        seen = np.full(len(y), np.nan)
-        seen[known] = codes[known]
-        clf.fit(X, seen)
-
-        def query(left: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-            if kind == "committee":
-                members = [SklearnClassifier(tree, classes=range(len(classes))) for tree in clf.estimator_.estimators_]
-                ensemble = [RandomForestClassifier(10, random_state=seed + k) for k in range(10)]
-                members = [SklearnClassifier(one, classes=range(len(classes))).fit(X, seen) for one in ensemble]
-                return QueryByCommittee(random_state=seed).query(X, seen, members, fit_ensemble=False, batch_size=n)
-            method = {"entropy": "entropy", "margin": "margin_sampling"}[kind]
-            return UncertaintySampling(method, random_state=seed).query(X, seen, clf, fit_clf=False, batch_size=n)
-
-        def log_proba(rows: Any) -> NDArray[np.float64]:
-            p = job["trees"] * clf.predict_proba(rows) + 1.0  # a vote for every class: no probability is 0
-            return np.log(p / p.sum(1, keepdims=True))
-
-        return classes, query, log_proba
-
-    return ask
+    def query(self, left: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        """Return n of the rows that are left."""
+        pool, seed = _take(self._X, left), 1000 * self._job["seed"] + self._n
+        if self._job["model"] == ALONE:
+            return left[np.argsort(-self._clf.uncertainty(pool).epistemic, kind="stable")[:n]]
+        explore = EXPLORED if self._job["model"] == EXPLORE else 0.0
+        return left[active.query(self._clf, pool, n, explore=explore, random_state=seed)]
 
 
-def _start(y: NDArray[Any], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw the rows that have a label from the start: one of each class, and others."""
-    order = rng.permutation(len(y))
-    _, first = np.unique(y[order], return_index=True)
-    return order[np.concatenate([first, np.setdiff1d(np.arange(len(y)), first)])[:n]]
+class _Forest:
+    """A random forest of scikit-learn, with a query strategy of scikit-activeml."""
+
+    def __init__(self, job: Job, X: NDArray[np.float64], y: NDArray[Any], known: NDArray[np.int64]) -> None:
+        self._job, self._X = job, X
+        self.classes, codes = np.unique(y, return_inverse=True)
+        self._y = np.full(len(y), np.nan)
+        self._y[known] = codes[known]
+        self._clf = self._fitted(job["trees"], job["seed"])
+
+    def _fitted(self, trees: int, seed: int) -> Any:
+        from skactiveml.classifier import SklearnClassifier
+        from sklearn.ensemble import RandomForestClassifier
+
+        forest = RandomForestClassifier(trees, random_state=seed, n_jobs=1)
+        return SklearnClassifier(forest, classes=range(len(self.classes)), random_state=seed).fit(self._X, self._y)
+
+    def query(self, left: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        """Return n of the rows that are left."""
+        from skactiveml.pool import QueryByCommittee, UncertaintySampling
+
+        seed, name = self._job["seed"], self._job["model"].removeprefix(FOREST)
+        how = {"fit_clf": False, "batch_size": n}
+        if name == "committee":
+            members = [self._fitted(self._job["trees"] // 10, seed + k) for k in range(10)]
+            how = {"fit_ensemble": False, "batch_size": n}
+            return np.asarray(QueryByCommittee(random_state=seed).query(self._X, self._y, members, **how))
+        method = {"margin": "margin_sampling"}.get(name, name)
+        return np.asarray(UncertaintySampling(method, random_state=seed).query(self._X, self._y, self._clf, **how))
+
+    def log_proba(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the logarithms of the shares of votes, with one more vote for each class: none is 0."""
+        votes = self._job["trees"] * self._clf.predict_proba(X) + 1.0
+        return np.asarray(np.log(votes / votes.sum(1, keepdims=True)))
+
+
+def _first_rows(y: NDArray[Any], job: Job) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw the rows that have labels from the start, one of each class at least, and an order of the others."""
+    order = np.random.default_rng(job["seed"]).permutation(len(y))
+    first = np.unique(y[order], return_index=True)[1]
+    order = np.concatenate([order[first], np.delete(order, first)])
+    return order[: job["start"]], order[job["start"] :]
 
 
 def _rows(job: Job) -> tuple[Any, NDArray[Any], Any, NDArray[Any]]:
@@ -139,8 +145,9 @@ def _rows(job: Job) -> tuple[Any, NDArray[Any], Any, NDArray[Any]]:
     from sklearn.model_selection import train_test_split
 
     X, y = _load(job["set"])
-    kept = np.isin(y, [label for label, count in zip(*np.unique(y, return_counts=True)) if count >= 10])
-    X, y = _take(X, np.flatnonzero(kept)), y[kept]
+    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    kept = np.flatnonzero(counts[codes] >= LEAST_ROWS)
+    X, y = _take(X, kept), y[kept]
     sizes = {"train_size": job["pool_rows"], "test_size": min(job["test_rows"], len(y) - job["pool_rows"])}
     pool, test = train_test_split(np.arange(len(y)), **sizes, stratify=y, random_state=job["seed"])
     return _take(X, pool), y[pool], _take(X, test), y[test]
@@ -151,13 +158,9 @@ def _load(name: str) -> tuple[Any, NDArray[Any]]:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(200, 2))
         return X, np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    if name == "digits":
-        from sklearn.datasets import load_digits
-
-        return load_digits(return_X_y=True)
-    if name == "breast_cancer":
-        from sklearn.datasets import load_breast_cancer
-        return load_breast_cancer(return_X_y=True)
+    if name in ("digits", "breast_cancer"):
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        return X, y
     import pandas as pd
 
     path = Path(os.environ.get("CAVITY_DATA", ".")) / "tables" / f"{name}.parquet"
@@ -178,3 +181,9 @@ def _indicators(X: Any, X_test: Any) -> tuple[NDArray[np.float64], NDArray[np.fl
 
     both = pd.get_dummies(pd.concat([X, X_test]), dummy_na=True).astype(float).fillna(-1.0).to_numpy()
     return both[: len(X)], both[len(X) :]
+
+
+def summarize(records, config, folder):
+    from experiments.experiment import Summary
+
+    return Summary("to come", [], {})

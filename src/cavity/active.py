@@ -7,9 +7,9 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.classifier import GPClassifier
 from cavity.data.source import is_source, row_hashes
@@ -31,7 +31,8 @@ class Choice(NamedTuple):
     Attributes:
         rows: their indices, best first, (n,).
         candidates: the indices of the rows that were compared, (m,).
-        scores: those of the candidates at each choice, (n, m); NaN for rows chosen before.
+        scores: those of the candidates at each choice, (n, m); NaN for rows chosen before. A row that was drawn has the
+            score 0, and the others NaN.
     """
 
     rows: NDArray[np.int64]
@@ -39,7 +40,9 @@ class Choice(NamedTuple):
     scores: Array
 
 
-def query(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: Any = None) -> NDArray[np.int64]:
+def query(
+    clf: Any, pool: Any, n: int, method: str = "bald", *, explore: float = 0.0, random_state: Any = None
+) -> NDArray[np.int64]:
     """Return the indices of n rows of a pool to label next, the most informative first.
 
     A batch never holds two rows with the same cells.
@@ -53,7 +56,9 @@ def query(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: An
             part of `clf.uncertainty`. Each row is chosen given those before it, so a batch does not ask the same
             question twice. "entropy" takes the rows whose predictions have the largest entropy, and "margin" those
             with the smallest difference of the two largest probabilities, each row on its own. "random" draws rows.
-        random_state: seed of "random"; the others draw nothing from it.
+        explore: the share of the batch, rounded down, that is drawn at random instead, at its end. It finds places
+            where the model is sure and wrong.
+        random_state: seed of the rows that are drawn.
 
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier
@@ -63,10 +68,12 @@ def query(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: An
     >>> len(set(rows.tolist()))
     5
     """
-    return choose(clf, pool, n, method, random_state=random_state).rows
+    return choose(clf, pool, n, method, explore=explore, random_state=random_state).rows
 
 
-def choose(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: Any = None) -> Choice:
+def choose(
+    clf: Any, pool: Any, n: Any, method: str = "bald", *, explore: float = 0.0, random_state: Any = None
+) -> Choice:
     """Do what `query` does, and return the scores too."""
     if not isinstance(clf, GPClassifier):
         raise TypeError(f"clf must be a fitted GPClassifier, got {type(clf).__name__}")
@@ -74,36 +81,45 @@ def choose(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: A
         raise ValueError(f"n must be an int of 1 or more, got {n!r}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    n = int(n)
+    if not 0.0 <= explore <= 1.0:
+        raise ValueError(f"explore must be a share of the batch in [0, 1], got {explore!r}")
+    check_is_fitted(clf, "posterior_")
+    n_drawn = n if method == "random" else int(explore * n)
+    n_best = int(n) - n_drawn
     with without_autograd(choose_device(clf.device)):
-        best, n_rows = _best_rows(clf, pool, n, method, random_state)
-        if n > len(best.index):
-            what = f"the pool has {n_rows} rows" if len(best.index) == n_rows else (
-                f"only {len(best.index)} of the {n_rows} rows of the pool differ from each other"
-            )  # fmt: skip
-            raise ValueError(f"n must be at most the number of different rows to choose from, got {n}: {what}")
-        if method == "bald":
-            chosen, scores = choose_rows(clf._posterior_on_device(), clf._encode(best.cells), n)
-            return Choice(best.index[chosen], best.index, scores)
-    scores = np.tile(best.key, (n, 1))
-    scores[np.tri(n, len(best.key), -1, dtype=bool)] = np.nan
-    return Choice(best.index[:n], best.index, scores)
+        best, drawn, n_rows = _read_pool(clf, pool, n_best, n_drawn, method, random_state)
+        n_different = max(len(best.index), len(drawn.index))
+        if n > n_different:
+            why = f"only {n_different} of the {n_rows} rows of the pool differ from each other"
+            why = f"the pool has {n_rows} rows" if n_different == n_rows else why
+            raise ValueError(f"n must be at most the number of different rows to choose from, got {n}: {why}")
+        if method == "bald" and n_best:
+            chosen, scores = choose_rows(clf._posterior_on_device(), clf._encode(best.cells), n_best)
+        else:
+            chosen, scores = np.arange(n_best), np.tile(best.key, (n_best, 1))
+            scores[np.tri(*scores.shape, -1, dtype=bool)] = np.nan
+    added = np.flatnonzero(~np.isin(drawn.hash, best.hash[chosen]))[:n_drawn]
+    candidates = np.union1d(best.index, drawn.index[added])
+    every = np.full((n, len(candidates)), np.nan)
+    every[:n_best, np.searchsorted(candidates, best.index)] = scores
+    every[np.arange(n_best, n), np.searchsorted(candidates, drawn.index[added])] = 0.0
+    return Choice(np.concatenate([best.index[chosen], drawn.index[added]]), candidates, every)
 
 
-def modal_query(learner: Any, X: Any, n_instances: int = 1, method: str = "bald", random_state: Any = None) -> Any:
+def modal_query(learner: Any, X: Any, n_instances: int = 1, method: str = "bald", **settings: Any) -> Any:
     """Choose rows for modAL: `ActiveLearner(estimator=GPClassifier(), query_strategy=modal_query, …)`.
 
     Args:
         learner: a modAL ActiveLearner whose estimator is a fitted GPClassifier.
         X: the pool.
         n_instances: the number of rows.
-        method, random_state: as for `query`.
+        method: as for `query`, and `explore` and `random_state` too.
 
     Returns:
         The indices of the rows, and the score of each, as modAL's own strategies do.
     """
-    choice = choose(getattr(learner, "estimator", learner), X, n_instances, method, random_state=random_state)
-    places = (choice.candidates == choice.rows[:, None]).argmax(1)
+    choice = choose(getattr(learner, "estimator", learner), X, n_instances, method, **settings)
+    places = np.searchsorted(choice.candidates, choice.rows)
     return choice.rows, choice.scores[np.arange(len(places)), places]
 
 
@@ -124,42 +140,50 @@ class _Rows(NamedTuple):
     hash: NDArray[np.uint64]
     cells: Array
 
-    def merged(self, others: _Rows) -> _Rows:
-        return _Rows(*(np.concatenate(pair) for pair in zip(self, others, strict=True)))
+    @classmethod
+    def none(cls, clf: GPClassifier) -> _Rows:
+        """Return no rows."""
+        return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.uint64), np.zeros((0, clf.n_features_in_)))
 
-    def best(self, size: int) -> _Rows:
-        """Return the rows with the largest keys, the first of them where keys are equal, without copies of a row."""
-        order = np.lexsort((self.index, -self.key))
-        _, first = np.unique(self.hash[order], return_index=True)
+    def merged(self, others: _Rows, size: int) -> _Rows:
+        """Return the rows of both with the largest keys, the first of them where keys are equal, each row once."""
+        both = _Rows(*(np.concatenate(pair) for pair in zip(self, others, strict=True)))
+        order = np.lexsort((both.index, -both.key))
+        _, first = np.unique(both.hash[order], return_index=True)
         keep = order[np.sort(first)[:size]]
-        return _Rows(*(part[keep] for part in self))
+        return _Rows(*(part[keep] for part in both))
 
 
-def _best_rows(clf: GPClassifier, pool: Any, n: int, method: str, random_state: Any) -> tuple[_Rows, int]:
-    """Read the pool once; return the rows to choose from, and the number of rows in the pool.
+def _read_pool(
+    clf: GPClassifier, pool: Any, n_best: int, n_drawn: int, method: str, random_state: Any
+) -> tuple[_Rows, _Rows, int]:
+    """Read the pool once; return the rows to choose from, rows drawn at random, and the number of rows in the pool.
 
-    For "bald" these are the rows with the largest scores, and others drawn in proportion to their scores: the best rows
-    of a large pool can all be alike.
+    For "bald" the former are the rows with the largest scores, and others drawn in proportion to their scores: the best
+    rows of a large pool can all be alike. The latter are enough for all of the batch, as some may be chosen before.
     """
-    is_joint, n_rows, best, drawn = method == "bald", 0, None, None
-    random = check_random_state(0 if is_joint else random_state)
+    n, random, fixed = n_best + n_drawn, check_random_state(random_state), np.random.RandomState(0)
+    size = _candidates(clf, n_best) if method == "bald" else n
+    n_rows, best, spread, drawn = 0, _Rows.none(clf), _Rows.none(clf), _Rows.none(clf)
     for cells in _blocks(clf, pool):
-        index, draws = np.arange(n_rows, n_rows + len(cells)), random.random_sample(len(cells))
+        index, hashes = np.arange(n_rows, n_rows + len(cells)), row_hashes(cells)
         n_rows += len(cells)
-        rows = _Rows(index, draws if method == "random" else _scores(clf, cells, method), row_hashes(cells), cells)
-        size = _candidates(clf, n) if is_joint else n
-        best = (rows if best is None else best.merged(rows)).best(size)
-        if is_joint:
+        if n_drawn:
+            drawn = drawn.merged(_Rows(index, random.random_sample(len(cells)), hashes, cells), n)
+        if method != "random":
+            scores = _scores(clf, cells, method)
+            best = best.merged(_Rows(index, scores, hashes, cells), size)
+        if method == "bald":
             with np.errstate(divide="ignore"):  # -∞ for rows that teach nothing
-                key = np.log(rows.key) - np.log(-np.log(draws))
-            rows = rows._replace(key=key)
-            drawn = (rows if drawn is None else drawn.merged(rows)).best(size)
-    if best is None:
+                key = np.log(scores) - np.log(-np.log(fixed.random_sample(len(cells))))
+            spread = spread.merged(_Rows(index, key, hashes, cells), size)
+    if n_rows == 0:
         raise ValueError("The pool has no rows; at least one is required.")
-    if drawn is not None:
-        both = best.merged(drawn)
-        best = both._replace(key=-both.index.astype(np.float64)).best(len(both.index))  # in the order of the pool
-    return best, n_rows
+    if method == "bald":
+        spread = spread._replace(key=np.full(len(spread.key), -np.inf))
+        best = best.merged(spread, 2 * size)
+        best = _Rows(*(part[np.argsort(best.index)] for part in best))
+    return best, drawn, n_rows
 
 
 def _candidates(clf: GPClassifier, n: int) -> int:
