@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
+from benchmarks.figures import legend, log_ticks, new_figure, plain
 from benchmarks.records import Record
 from cavity import GPClassifier, active
 from cavity.metrics import scores
-from experiments.common import DIGITS
-from experiments.experiment import Config, Job
+from cavity.report.palette import BLUE, ORANGE, PINK, VERMILION
+from experiments.common import DIGITS, grouped, markdown
+from experiments.experiment import Config, Job, Summary, Verdict
 
 TARGET, MADE_UP = "target", "made up"
 BALD, RANDOM, EXPLORE, ALONE, SINGLE, FOREST = "bald", "random", "explore", "alone", "single", "forest "
 EXPLORED = 0.25  # of a batch, drawn at random
+NAMES = {BALD: "BALD", EXPLORE: "BALD, a quarter random", RANDOM: "random", ALONE: "best 20 by themselves",
+         FOREST + "margin": "forest, margin", FOREST + "entropy": "forest, entropy",
+         FOREST + "committee": "forest, committee"}  # fmt: skip
+SHORT = (ALONE, SINGLE)
+STYLES = {BALD: ("black", "-"), EXPLORE: (BLUE, "-"), RANDOM: ("0.55", (0, (4, 1.5))),
+          FOREST + "margin": (VERMILION, "-"), FOREST + "entropy": (ORANGE, "-"),
+          FOREST + "committee": (PINK, "-")}  # fmt: skip
 LEAST_ROWS = 10  # of a class; smaller ones are left out
 
 
@@ -183,7 +193,125 @@ def _indicators(X: Any, X_test: Any) -> tuple[NDArray[np.float64], NDArray[np.fl
     return both[: len(X)], both[len(X) :]
 
 
-def summarize(records, config, folder):
-    from experiments.experiment import Summary
+def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
+    """Compare how many labels the mean curves need to reach the mean NLL of a fit on most of the pool."""
+    curves = {key: _Curve(fits) for key, fits in grouped(records, "set", "model").items()}
+    sets = [s for s in config["sets"] if (s, BALD) in curves and (s, RANDOM) in curves]
+    more = [s for s in config["more_sets"] if (s, BALD) in curves and (s, RANDOM) in curves]
+    if not sets:
+        return Summary("No set has its curves yet.", [], {})
+    shown = [model for model in NAMES if any((s, model) in curves for s in (*sets, *more)) and model not in SHORT]
+    target = {s: curves[s, RANDOM].nll[-1] for s in (*sets, *more)}
+    needed = {(s, m): curves[s, m].labels_to(target[s]) for s in target for m in shown if (s, m) in curves}
+    rows = [[s, f"{target[s]:.4f}", *(_labels(needed.get((s, m)), curves.get((s, m))) for m in shown)] for s in target]
+    share = f"{config['share']:.0%}".replace("%", " %")
+    text = [
+        f"Labels that reach the NLL of a fit on {share} of the pool, on the mean curve of the seeds. Where it is not "
+        "reached, the last number of labels and the NLL there.",
+        markdown(["set", "NLL", *(NAMES[m] for m in shown)], rows),
+    ]
+    ratios = {s: needed[s, BALD] / needed[s, RANDOM] for s in sets}
+    verdicts = [
+        Verdict(
+            f"BALD needs at most {config['most_ratio']:.0%} of random's labels for the NLL of a fit on {share} of the "
+            "pool, on every set".replace("%", " %"),
+            max(ratios.values()) <= config["most_ratio"],
+            ", ".join(f"{s} {ratio:.2f}" for s, ratio in ratios.items()),
+            is_ours=True,
+        )
+    ]
+    forests = [m for m in shown if m.startswith(FOREST) and all((s, m) in curves for s in sets)]
+    if forests:
+        best = {s: min(needed[s, m] for m in forests) for s in sets}
+        verdicts.append(
+            Verdict(
+                "BALD needs no more labels than the best of three strategies of scikit-activeml with a random forest",
+                all(needed[s, BALD] <= best[s] for s in sets),
+                ", ".join(f"{s} {needed[s, BALD]:.0f} against {_number(best[s])}" for s in sets),
+                is_ours=True,
+            )
+        )
+    kept = {m: _kept(records, sets, m, config["most_short"]) for m in (BALD, ALONE)}
+    if kept[BALD]:
+        text.append(
+            f"Fall of the NLL from {config['start']} to {config['most_short']} labels, as a share of that with one "
+            "label at a time, the same seeds: " + "; ".join(f"{NAMES[m]} {value}" for m, value in kept.items()) + "."
+        )
+        verdicts.append(
+            Verdict(
+                f"batches of {config['batch']} keep {config['least_kept']:.0%} of the gain of one label at a "
+                "time".replace("%", " %"),
+                kept[BALD].share >= config["least_kept"],
+                str(kept[BALD]),
+                is_ours=True,
+            )
+        )
+    return Summary("\n\n".join(text), verdicts, {"active": _draw(curves, sets, target, shown)})
 
-    return Summary("to come", [], {})
+
+class _Curve:
+    """The mean NLL over the seeds after each number of labels."""
+
+    def __init__(self, fits: list[Record]) -> None:
+        self.labels, self.nll = fits[0]["labels"], np.mean([fit["nll"] for fit in fits], 0)
+
+    def labels_to(self, target: float) -> float:
+        """Return where the curve first reaches a value, linear between its points; ∞ if it does not."""
+        below = np.flatnonzero(self.nll <= target)
+        if not len(below):
+            return math.inf
+        if (i := int(below[0])) == 0:
+            return float(self.labels[0])
+        return float(np.interp(target, self.nll[[i, i - 1]], [self.labels[i], self.labels[i - 1]]))
+
+
+def _labels(needed: float | None, curve: _Curve | None) -> str:
+    if needed is None or curve is None:
+        return ""
+    return f"{needed:.0f}" if math.isfinite(needed) else f"{curve.labels[-1]}: {curve.nll[-1]:.3f}"
+
+
+def _number(labels: float) -> str:
+    return f"{labels:.0f}" if math.isfinite(labels) else "never"
+
+
+class _Kept(NamedTuple):
+    """The share of a gain that is kept, and its standard error over seeds and sets."""
+
+    share: float
+    se: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.share:.0f} ± {100 * self.se:.0f} %"
+
+
+def _kept(records: list[Record], sets: list[str], model: str, labels: int) -> _Kept | None:
+    """Return the sum of the gains of a strategy, relative to that of one label at a time on the same seeds."""
+    gains = {}
+    for record in records:
+        if record["model"] in (model, SINGLE) and record["set"] in sets and labels in record["labels"]:
+            fall = record["nll"][0] - record["nll"][record["labels"].index(labels)]
+            gains[record["model"], record["set"], record["seed"]] = fall
+    pairs = np.array(
+        [(gains[model, *key], gain) for (m, *key), gain in gains.items() if m == SINGLE and (model, *key) in gains]
+    )
+    if len(pairs) < 2:
+        return None
+    share = float(pairs[:, 0].sum() / pairs[:, 1].sum())
+    residual = pairs[:, 0] - share * pairs[:, 1]
+    return _Kept(share, float(residual.std(ddof=1) * len(pairs) ** 0.5 / pairs[:, 1].sum()))
+
+
+def _draw(curves: dict[tuple[Any, ...], _Curve], sets: list[str], target: dict[str, float], shown: list[str]) -> Any:
+    figure = new_figure(2.4 * len(sets), 3.0)
+    for axes, name in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets, strict=True):
+        plain(axes)
+        axes.axhline(target[name], color="0.6", linewidth=0.8, label="_target")
+        for model in (m for m in shown if (name, m) in curves):
+            curve, (color, line) = curves[name, model], STYLES[model]
+            axes.plot(curve.labels, curve.nll, color=color, linestyle=line, linewidth=1.5, label=NAMES[model])
+        axes.set(yscale="log", xlabel="labels", title=name)
+        log_ticks(axes.yaxis, (1.0, 2.0, 5.0))
+    figure.axes[0].set_ylabel("NLL of the test rows")
+    legend(figure, 3)
+    return figure

@@ -2,10 +2,12 @@
 
 The information in one label is the epistemic part of `probabilities.uncertainty`. Two similar rows teach much the same,
 so the value of a row depends on those already chosen. Under q the open parts of f at all rows are one Gaussian per
-class. A label at x teaches about f_k(x) as much as a measurement would whose variance leaves what EP expects to leave:
-by the law of total variance v − v²F, where v is the open variance and F = E Σ_y (∂p_y/∂m_k)²/p_y the Fisher information
-of the label about the mean. Such measurements have a covariance that depends on no label, so each is a rank-one change
-c cᵀF of the covariance, with c its column at x.
+class. In place of the label of a chosen row, f there is measured with a Gaussian error, which leaves the share 1 − t of
+its variance. Such a measurement has a covariance that depends on no label: each is a rank-one change t/v c cᵀ of the
+covariance, with c its column at the row and v its variance there. The share t is such that a second label of the same
+row has as much information left as after the label itself, which needs only sums over f at that row. (The variance that
+EP expects to remain would leave too much: a label that says which f_k is the largest, and little else, is no longer
+asked for next door.)
 
 The information left in a row is then E H(m + δ, r + s) − E H(m + ε, s): r is the open variance that is left, s the
 variance that no row removes, and δ and ε are draws from what the chosen rows have taught and from all that is open. It
@@ -14,6 +16,8 @@ nodes, a hundred times faster than `probabilities.uncertainty`.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -24,10 +28,10 @@ from torch import Tensor
 
 from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import _moments, moments, uncertainty
-from cavity.numerics.limits import rounding
 from cavity.numerics.linalg import times_vector, vector_times
-from cavity.numerics.quadrature import win_probability
 
+PAIR_NODES = 64  # half the nodes of the average over f at the row of two labels
+SHARES = 17  # at which the information that a measurement leaves is computed
 LIKELY = 16  # classes of a row that coarse sums take into account
 POINTS, REACH, LEAST_CDF = 12, 4.0, 1e-10  # of a coarse sum over f: number, standard deviations, least Φ divided by
 
@@ -56,6 +60,7 @@ def choose_rows(
     whole = torch.from_numpy(uncertainty(posterior, X).epistemic).clamp_min(0.0).to(X.device)
     mean, open_var, rest = moments(posterior, X, Posterior.parts)
     mean, joint, nodes = posterior.sharpness * mean, _OpenPart(posterior, X, open_var), _nodes(posterior)
+    pair_nodes = _nodes(posterior, PAIR_NODES)
     likely = _of_likely(mean, open_var, rest)
     known = _mean_entropy(*likely, nodes)
     initial = _entropy(likely[0], likely[1] + likely[2]) - known
@@ -71,8 +76,8 @@ def choose_rows(
         scores[step, chosen[:step]] = np.nan
         i = chosen[step] = int(np.nanargmax(scores[step]))
         column = joint.column(i) - (taught[:step, :, i, None] * taught[:step]).sum(0)
-        fisher = _fisher(posterior, mean[:, i], open_var[:, i], rest[:, i], left[:, i])
-        taught[step] = column * fisher.sqrt()[:, None]
+        learned = _share_learned(mean[:, i], open_var[:, i], rest[:, i], left[:, i], nodes, pair_nodes)
+        taught[step] = column * torch.where(left[:, i] > 0.0, learned / left[:, i], 0.0).sqrt()[:, None]
         left = (left - taught[step].square()).clamp_min(0.0)
     return chosen, scores
 
@@ -111,36 +116,48 @@ class _OpenPart:
         return found
 
 
-def _fisher(posterior: Posterior, mean: Tensor, open_var: Tensor, rest: Tensor, left: Tensor) -> Float[Tensor, "C"]:
-    """Return the Fisher information of the label of a row about the mean of each f_k, given what is left open."""
-    C, found = len(mean), torch.zeros_like(mean)
-    likely = (mean + (open_var + rest).sqrt()).topk(min(C, LIKELY)).indices
-    mean, open_var, rest, left = (part[likely] for part in (mean, open_var, rest, left))
-    shift, L = torch.sqrt((open_var - left).clamp_min(0.0)) * _nodes(posterior)[..., 0], len(likely)
-    means = (mean + shift).mT.repeat_interleave(L, 1)  # (L, nodes · labels)
-    var = (left + rest)[:, None].expand_as(means).contiguous()
-    own = torch.eye(L, dtype=torch.bool, device=means.device).repeat(1, len(shift))
-    win = win_probability(means, var, own)
-    random = torch.as_tensor(posterior.epsilon, dtype=mean.dtype, device=mean.device)
-    random = random[likely] if random.ndim else (random / C).expand(L)
-    truthful = 1.0 - torch.as_tensor(posterior.epsilon).sum().to(mean)
-    p = (truthful * win.p + random.repeat(len(shift))).clamp_min(rounding(means.dtype))  # derivatives are as exact
-    found[likely] = ((truthful * win.by_mean).square() / p).sum(-1) / len(shift)
+def _share_learned(
+    mean: Float[Tensor, "C"],
+    open_var: Float[Tensor, "C"],
+    rest: Float[Tensor, "C"],
+    left: Float[Tensor, "C"],
+    nodes: Float[Tensor, "n L 1"],
+    pair_nodes: Float[Tensor, "m L 1"],
+) -> Float[Tensor, "C"]:
+    """Return the share t of what is left open of each f_k that the label of a row teaches; 0 for unlikely classes."""
+    found = torch.zeros_like(mean)
+    likely = (mean + (open_var + rest).sqrt()).topk(nodes.shape[1]).indices
+    mean, open_var, rest, left = (part[likely, None] for part in (mean, open_var, rest, left))
+    known = mean + (open_var - left).clamp_min(0.0).sqrt() * nodes[..., 0].mT
+    f = known[:, :, None] + left.sqrt()[:, :, None] * pair_nodes[..., 0].mT[:, None]  # (L, n, m)
+    p = _probabilities(f.flatten(1), rest.expand(-1, f[0].numel())).view_as(f)
+    label, pair = p.mean(-1), torch.einsum("ajl,bjl->abj", p, p) / p.shape[-1]
+    of_label, of_known, of_pair = (-torch.xlogy(x, x).sum() / len(nodes) for x in (label, p / p.shape[-1], pair))
+    of_known = of_known - math.log(p.shape[-1])
+    wanted = (of_pair - of_label - of_known) / (of_label - of_known)
+    shares = torch.linspace(0.0, 1.0, SHARES, dtype=mean.dtype, device=mean.device)
+    remaining = left * (1.0 - shares)
+    rows = [part.expand(-1, SHARES) for part in (mean, open_var, rest)]
+    entropy = _mean_entropy(rows[0], rows[1] - remaining, remaining + rows[2], nodes)
+    ratio = (entropy - entropy[-1]) / (entropy[0] - entropy[-1])
+    at = int((ratio > wanted).sum().clamp(1, SHARES - 1))
+    position = ((ratio[at - 1] - wanted) / (ratio[at - 1] - ratio[at])).clamp(0.0, 1.0)
+    found[likely] = torch.nan_to_num(torch.lerp(shares[at - 1], shares[at], position), nan=0.0)
     return found
 
 
-def _nodes(posterior: Posterior) -> Float[Tensor, "n L 1"]:
+def _nodes(posterior: Posterior, half: int = 8) -> Float[Tensor, "n L 1"]:
     """Return a few standard normal vectors, the same for all rows, with mean 0 and covariance I.
 
     They are a low-discrepancy set and its mirror image, whitened: sums are exact for cubic functions, as those of small
     variances nearly are, and not far off for large ones.
     """
     L = min(posterior.prior.n_classes, LIKELY)
-    uniform = torch.from_numpy(qmc.Sobol(L, scramble=True, rng=0).random(max(8, 2 ** (L - 1).bit_length())))
-    half = torch.special.ndtri(uniform)
-    factor = torch.linalg.cholesky(half.mT @ half / len(half))
-    half = torch.linalg.solve_triangular(factor, half.mT, upper=False).mT
-    return torch.cat([half, -half]).to(posterior.prior.Z.device)[..., None]
+    uniform = torch.from_numpy(qmc.Sobol(L, scramble=True, rng=0).random(max(half, 2 ** (L - 1).bit_length())))
+    z = torch.special.ndtri(uniform)
+    factor = torch.linalg.cholesky(z.mT @ z / len(z))
+    z = torch.linalg.solve_triangular(factor, z.mT, upper=False).mT
+    return torch.cat([z, -z]).to(posterior.prior.Z.device)[..., None]
 
 
 def _of_likely(
@@ -163,12 +180,17 @@ def _mean_entropy(
 
 
 def _entropy(mean: Float[Tensor, "L N"], var: Float[Tensor, "L N"]) -> Float[Tensor, "N"]:
-    """Return the entropy of which f_k is the largest, by a coarse sum over where the maximum lies."""
+    """Return the entropy of which f_k is the largest."""
+    p = _probabilities(mean, var)
+    return -torch.xlogy(p, p).sum(0)
+
+
+def _probabilities(mean: Float[Tensor, "L N"], var: Float[Tensor, "L N"]) -> Float[Tensor, "L N"]:
+    """Return the probability that f_k is the largest, by a coarse sum over where the maximum lies."""
     sd = var.sqrt()
     start, end = (mean - REACH * sd).amax(0), (mean + REACH * sd).amax(0)
     place = torch.linspace(0.0, 1.0, POINTS, dtype=mean.dtype, device=mean.device)[:, None, None]
     z = (torch.lerp(start, end, place) - mean) / sd  # (points, L, N)
     cdf = torch.special.ndtr(z).clamp_min_(LEAST_CDF)
     p = (torch.exp(-0.5 * z.square()) / cdf * cdf.prod(1, keepdim=True)).sum(0) / sd
-    p /= p.sum(0)
-    return -torch.xlogy(p, p).sum(0)
+    return p / p.sum(0)

