@@ -50,6 +50,13 @@ def claims_of_iris_plane(found):
     assert found["unsure"].total[2] > 0.95 * np.log(3)
 
 
+def claims_of_label_next(found):
+    bald, random = found["mean"]["BALD"], found["mean"]["random"]
+    assert bald[-1] < random[2]
+    assert bald[-1] < 1.2 * random[-1]
+    assert found["unclear"][found["asked"]].mean() > 2 * found["unclear"].mean()
+
+
 def claims_of_wine_relevance(found):
     assert set(found["ranked"][:2]) == {"proline", "flavanoids"}
     assert "color_intensity" in found["ranked"][:4]
