@@ -48,8 +48,8 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--lengthscale", type=POSITIVE, help="Initial length-scale in quality, instead of one from the data.")
 @click.option(
     "--what", multiple=True,
-    help="A competitor of quality, such as gpflow, a fit of busy, a table of short_limits or start, a method of query, or "
-    "the rows of memory, csv, full or parquet. Default: all; for memory, parquet.",
+    help="A competitor of quality, such as gpflow, a fit of busy, a table of short_limits or start, a method of "
+    "query, or the rows of memory, csv, full or parquet. Default: all; for memory, parquet.",
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(1), help="Rows of memory or query, instead of its own two sizes.")
 @click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")

@@ -1,70 +1,71 @@
 # %% [markdown]
-# # Breast cancer: label 100 rows instead of 400
+# # Digits: which 100 of 1,000 images to label
 #
-# Rows are often cheap and labels dear: here, 30 measurements of the nuclei of a cell sample come from an image, and a
-# biopsy must tell whether the tumor is malignant. Active learning asks for the labels that teach the model most.
+# Rows are often cheap and labels dear: a person must look at each. Active learning asks for the labels that teach the
+# model most. Here are 1,000 images of digits, and we can pay for 100 labels.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import load_breast_cancer
-from sklearn.model_selection import train_test_split
+from sklearn.datasets import load_digits
 
 from cavity import GPClassifier, active
 from cavity.metrics import scores
 
-data = load_breast_cancer(as_frame=True)
-y = np.array(["malignant", "benign"])[data.target]
+X, y = load_digits(return_X_y=True)
+order = np.random.default_rng(0).permutation(len(X))
+pool, test = order[:1000], order[1000:]
 
 
-def nll(clf, X, y):
-    return scores(y, clf.predict_log_proba(X), clf.classes_).nll
+def fit(rows):
+    clf = GPClassifier(random_state=0).fit(X[rows], y[rows])
+    found = scores(y[test], clf.predict_log_proba(X[test]), clf.classes_)
+    return clf, (len(rows), found.nll, found.error)
 
 
 # %% [markdown]
-# Four times, 400 samples are the pool, and the others are for tests. Twenty samples at random have labels from the
-# start. Then `active.query` names twenty more at a time, and the model is fitted again. Random labels are the comparison,
-# up to all 400.
+# Twenty images at random are the start. Then `active.query` names twenty at a time, those whose labels say most about
+# the ten functions of the model, and the model is fitted again.
 
 # %%
-curves = {"BALD": [], "random": []}
-for seed in range(4):
-    X, X_test, label, label_test = train_test_split(data.data, y, train_size=400, stratify=y, random_state=seed)
-    order = np.random.default_rng(seed).permutation(400)
-    known, found = order[:20], []
-    while len(known) <= 100:
-        clf = GPClassifier(random_state=0).fit(X.iloc[known], label[known])
-        found.append(nll(clf, X_test, label_test))
-        left = np.setdiff1d(order, known)
-        known = np.concatenate([known, left[active.query(clf, X.iloc[left], 20)]])
-    curves["BALD"].append(found)
-    fits = [GPClassifier(random_state=0).fit(X.iloc[order[:n]], label[order[:n]]) for n in (60, 100, 200, 400)]
-    curves["random"].append([found[0], *(nll(clf, X_test, label_test) for clf in fits)])
-mean = {name: np.mean(found, axis=0) for name, found in curves.items()}
-print(f"NLL with 100 labels, BALD:   {mean['BALD'][-1]:.3f}")
-print(f"NLL with 100 labels, random: {mean["random"][2]:.3f}")
-print(f"NLL with 400 labels:         {mean['random'][-1]:.3f}")
+known, batches, curve = pool[:20], [], []
+while True:
+    clf, step = fit(known)
+    curve.append(step)
+    if len(known) == 100:
+        break
+    left = np.setdiff1d(pool, known)
+    batches.append(left[active.query(clf, X[left], 20)])
+    known = np.concatenate([known, batches[-1]])
+random = [curve[0], *(fit(pool[:n])[1] for n in (60, 100, 150, 200, 250, 300))]
+for name, steps in {"BALD": curve, "random": random}.items():
+    for n, nll, error in steps:
+        if n >= 100:
+            print(f"{name:6} {n} labels: NLL {nll:.2f}, error {error:.1%}")
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
-ax.axhline(mean["random"][-1], color="0.6", linewidth=0.8)
-ax.plot([20, 60, 100, 200, 400], mean["random"], "s--", color="#D55E00", markersize=4, label="random")
-ax.plot(range(20, 101, 20), mean["BALD"], "o-", color="#0072B2", markersize=4, label="BALD")
-ax.set(xlabel="labels", ylabel="NLL of the test samples", ylim=(0, None))
+for steps, name, style, color in [(random, "random", "s--", "#D55E00"), (curve, "BALD", "o-", "#0072B2")]:
+    n, nll, _ = np.transpose(steps)
+    ax.plot(n, nll, style, color=color, markersize=4, label=name)
+ax.set(xlabel="labels", ylabel="NLL of 797 other images", ylim=(0, None))
 ax.grid(axis="y", color="0.92")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
-plt.show()
-# alt: NLL against the number of labels. With 100 labels by BALD it is near that of all 400.
+# alt: NLL against the number of labels, by BALD up to 100 and at random up to 300.
 
 # %% [markdown]
-# What did the last model ask for? Most samples in the pool are clear cases, and it hardly asks for those.
+# This is the last batch that it asked for, in order. Each image is chosen given those before it, so the batch does not
+# ask twenty times about the same kind of digit.
 
 # %%
-asked = known[20:100]
-share = GPClassifier(random_state=0).fit(X.iloc[order[:60]], label[order[:60]]).predict_proba(X)[:, 1]
-unclear = (share > 0.05) & (share < 0.95)
-print(f"unclear to a model of 60 random labels: {unclear.mean():.0%} of the pool, {unclear[asked].mean():.0%} of those")
+figure, axes = plt.subplots(2, 10, figsize=(8, 2), layout="constrained")
+for ax, row in zip(axes.flat, batches[-1], strict=True):
+    ax.imshow(X[row].reshape(8, 8), cmap="gray_r")
+    ax.set_title(y[row], fontsize=9)
+    ax.axis("off")
+plt.show()
+# alt: Twenty images of digits of different kinds, many of them hard to read.
 
 # %% [markdown]
 # How many labels this saves depends on the data: many where classes have sharp borders, few where they overlap. See

@@ -232,7 +232,7 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             )
         )
     kept = {m: _kept(records, sets, m, config["most_short"]) for m in (BALD, ALONE)}
-    if kept[BALD]:
+    if (own := kept[BALD]) is not None:
         text.append(
             f"Fall of the NLL from {config['start']} to {config['most_short']} labels, as a share of that with one "
             "label at a time, the same seeds: " + "; ".join(f"{NAMES[m]} {value}" for m, value in kept.items()) + "."
@@ -241,8 +241,8 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             Verdict(
                 f"batches of {config['batch']} keep {config['least_kept']:.0%} of the gain of one label at a "
                 "time".replace("%", " %"),
-                kept[BALD].share >= config["least_kept"],
-                str(kept[BALD]),
+                own.share >= config["least_kept"],
+                str(own),
                 is_ours=True,
             )
         )

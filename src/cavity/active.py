@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,18 +76,19 @@ def choose(
     """Do what `query` does, and return the scores too."""
     if not isinstance(clf, GPClassifier):
         raise TypeError(f"clf must be a fitted GPClassifier, got {type(clf).__name__}")
-    if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n must be an int of 1 or more, got {n!r}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
     if not 0.0 <= explore <= 1.0:
         raise ValueError(f"explore must be a share of the batch in [0, 1], got {explore!r}")
     check_is_fitted(clf, "posterior_")
+    n = int(n)
     n_drawn = n if method == "random" else int(explore * n)
-    n_best = int(n) - n_drawn
+    n_best = n - n_drawn
     with without_autograd(choose_device(clf.device)):
         best, drawn, n_rows = _read_pool(clf, pool, n_best, n_drawn, method, random_state)
-        n_different = max(len(best.index), len(drawn.index))
+        n_different = max(len(best.place), len(drawn.place))
         if n > n_different:
             why = f"only {n_different} of the {n_rows} rows of the pool differ from each other"
             why = f"the pool has {n_rows} rows" if n_different == n_rows else why
@@ -97,13 +97,13 @@ def choose(
             chosen, scores = choose_rows(clf._posterior_on_device(), clf._encode(best.cells), n_best)
         else:
             chosen, scores = np.arange(n_best), np.tile(best.key, (n_best, 1))
-            scores[np.tri(*scores.shape, -1, dtype=bool)] = np.nan
+            scores[np.tri(n_best, len(best.key), -1, dtype=np.bool_)] = np.nan
     added = np.flatnonzero(~np.isin(drawn.hash, best.hash[chosen]))[:n_drawn]
-    candidates = np.union1d(best.index, drawn.index[added])
+    candidates = np.union1d(best.place, drawn.place[added])
     every = np.full((n, len(candidates)), np.nan)
-    every[:n_best, np.searchsorted(candidates, best.index)] = scores
-    every[np.arange(n_best, n), np.searchsorted(candidates, drawn.index[added])] = 0.0
-    return Choice(np.concatenate([best.index[chosen], drawn.index[added]]), candidates, every)
+    every[:n_best, np.searchsorted(candidates, best.place)] = scores
+    every[np.arange(n_best, n), np.searchsorted(candidates, drawn.place[added])] = 0.0
+    return Choice(np.concatenate([best.place[chosen], drawn.place[added]]), candidates, every)
 
 
 def modal_query(learner: Any, X: Any, n_instances: int = 1, method: str = "bald", **settings: Any) -> Any:
@@ -135,7 +135,7 @@ def __getattr__(name: str) -> Any:
 class _Rows(NamedTuple):
     """Some rows of a pool: place in the pool, key that sorts them, hash and cells."""
 
-    index: NDArray[np.int64]
+    place: NDArray[np.int64]
     key: Array
     hash: NDArray[np.uint64]
     cells: Array
@@ -147,11 +147,16 @@ class _Rows(NamedTuple):
 
     def merged(self, others: _Rows, size: int) -> _Rows:
         """Return the rows of both with the largest keys, the first of them where keys are equal, each row once."""
-        both = _Rows(*(np.concatenate(pair) for pair in zip(self, others, strict=True)))
-        order = np.lexsort((both.index, -both.key))
+        pairs: Any = zip(self, others, strict=True)
+        both = _Rows(*map(np.concatenate, pairs))
+        order = np.lexsort((both.place, -both.key))
         _, first = np.unique(both.hash[order], return_index=True)
         keep = order[np.sort(first)[:size]]
-        return _Rows(*(part[keep] for part in both))
+        return both.take(keep)
+
+    def take(self, indices: NDArray[np.int64]) -> _Rows:
+        """Return the rows at `indices`."""
+        return _Rows(self.place[indices], self.key[indices], self.hash[indices], self.cells[indices])
 
 
 def _read_pool(
@@ -166,23 +171,23 @@ def _read_pool(
     size = _candidates(clf, n_best) if method == "bald" else n
     n_rows, best, spread, drawn = 0, _Rows.none(clf), _Rows.none(clf), _Rows.none(clf)
     for cells in _blocks(clf, pool):
-        index, hashes = np.arange(n_rows, n_rows + len(cells)), row_hashes(cells)
+        places, hashes = np.arange(n_rows, n_rows + len(cells)), row_hashes(cells)
         n_rows += len(cells)
         if n_drawn:
-            drawn = drawn.merged(_Rows(index, random.random_sample(len(cells)), hashes, cells), n)
+            drawn = drawn.merged(_Rows(places, random.random_sample(len(cells)), hashes, cells), n)
         if method != "random":
             scores = _scores(clf, cells, method)
-            best = best.merged(_Rows(index, scores, hashes, cells), size)
+            best = best.merged(_Rows(places, scores, hashes, cells), size)
         if method == "bald":
             with np.errstate(divide="ignore"):  # -∞ for rows that teach nothing
                 key = np.log(scores) - np.log(-np.log(fixed.random_sample(len(cells))))
-            spread = spread.merged(_Rows(index, key, hashes, cells), size)
+            spread = spread.merged(_Rows(places, key, hashes, cells), size)
     if n_rows == 0:
         raise ValueError("The pool has no rows; at least one is required.")
     if method == "bald":
         spread = spread._replace(key=np.full(len(spread.key), -np.inf))
         best = best.merged(spread, 2 * size)
-        best = _Rows(*(part[np.argsort(best.index)] for part in best))
+        best = best.take(np.argsort(best.place))
     return best, drawn, n_rows
 
 

@@ -61,16 +61,16 @@ def choose_rows(
     mean, open_var, rest = moments(posterior, X, Posterior.parts)
     mean, joint, nodes = posterior.sharpness * mean, _OpenPart(posterior, X, open_var), _nodes(posterior)
     pair_nodes = _nodes(posterior, PAIR_NODES)
-    likely = _of_likely(mean, open_var, rest)
-    known = _mean_entropy(*likely, nodes)
-    initial = _entropy(likely[0], likely[1] + likely[2]) - known
+    own_mean, own_open, own_rest = _of_likely(mean, open_var, rest)
+    known = _mean_entropy(own_mean, own_open, own_rest, nodes)
+    initial = _entropy(own_mean, own_open + own_rest) - known
     taught = open_var.new_zeros(n, *open_var.shape)
     left, chosen, scores = open_var.clone(), np.empty(n, dtype=np.int64), np.empty((n, len(X)))
     for step in range(n):
         information = initial
         if step:
-            part = _of_likely(mean, open_var, rest, open_var - left, left + rest)[3:]
-            information = _mean_entropy(likely[0], *part, nodes) - known
+            *_, taught_var, var = _of_likely(mean, open_var, rest, open_var - left, left + rest)
+            information = _mean_entropy(own_mean, taught_var, var, nodes) - known
         share = torch.where(initial > 0.0, information / initial, 0.0).clamp(0.0, 1.0)
         scores[step] = (whole * share).cpu().numpy()
         scores[step, chosen[:step]] = np.nan
