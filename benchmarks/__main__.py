@@ -16,7 +16,7 @@ from cavity.report.text import table
 
 BENCHMARKS = (
     *("step", "fit", "predict", "scaling", "quality", "memory", "source", "classes", "ranks"),
-    *("busy", "short_limits", "start"),
+    *("busy", "short_limits", "start", "query"),
 )
 STANDARD = ("step", "fit", "predict", "scaling", "quality")  # without names: the others take long, or need data
 SHOWS = ("history", "page", "plot")
@@ -48,10 +48,10 @@ POSITIVE = click.FloatRange(0, min_open=True)
 @click.option("--lengthscale", type=POSITIVE, help="Initial length-scale in quality, instead of one from the data.")
 @click.option(
     "--what", multiple=True,
-    help="A competitor of quality, such as gpflow, a fit of busy, a table of short_limits or start, or the rows of "
-    "memory, csv, full or parquet. Default: all; for memory, parquet.",
+    help="A competitor of quality, such as gpflow, a fit of busy, a table of short_limits or start, a method of "
+    "query, or the rows of memory, csv, full or parquet. Default: all; for memory, parquet.",
 )  # fmt: skip
-@click.option("--rows", type=click.IntRange(1), help="Rows of memory, instead of its own two sizes.")
+@click.option("--rows", type=click.IntRange(1), help="Rows of memory or query, instead of its own two sizes.")
 @click.option("--against", type=DIRECTORY, help="Compare steps with another checkout: its src folder. Appends nothing.")
 @click.option("--picture", type=FILE, help="PNG, SVG or PDF file for plot. Default: speed.png beside the history.")
 def main(
@@ -75,7 +75,8 @@ def main(
 ) -> None:
     """Run benchmarks and append the results to the history.
 
-    NAME is step, fit, predict, scaling or quality, memory, source, classes, ranks, busy, short_limits or start. The
+    NAME is step, fit, predict, scaling or quality, memory, source, classes, ranks, busy, short_limits, start or
+    query. The
     name history prints the latest and the best results, plot draws them, and page writes them into the README.md beside
     the history. Without a name: the first five, plot and page.
 

@@ -37,7 +37,7 @@ def main_value(record: Record) -> Value:
             return Value(record["seconds"], f"{record['seconds']:.0f} s")
         case "busy":
             return Value(record["ratio"], f"{record['ratio']:.2f} × idle")
-        case "start":
+        case "start" | "query":
             return Value(record["seconds"], f"{record['seconds']:.2f} s")
         case "short_limits":
             return Value(record["nll"], f"NLL {record['nll']:.3f}")
@@ -60,6 +60,8 @@ def subject(record: Record) -> str:
             return "{rows} rows, B={B}, {limit:g} s".format(**record)
         case "start":
             return "{data}, {rows} rows, M={M} D={D}".format(**record)
+        case "query":
+            return "{rows} rows, C={C} M={M} D={D}".format(**record)
         case "memory" | "source":
             return "{rows} rows, C={C} M={M} B={B} D={D}".format(**record)
         case "classes":
@@ -88,7 +90,7 @@ def more(record: Record) -> str:
             return f"  median {record['median_ms']:.1f}, {share:.0f} % of the roofline{calls}"
         case "fit":
             return f"  {record['iterations']} iterations, NLL {record['nll']:.3f}, {record['peak_memory_mib']} MiB"
-        case "predict":
+        case "predict" | "query":
             return f"  {record['peak_memory_mib']} MiB"
         case "memory" | "source" | "busy":
             return f"  {record['seconds']:.1f} s"

@@ -18,7 +18,7 @@ Config = dict[str, Any]
 NAMES = (
     *("uci", "schemes", "sep_toy", "inducing", "satellite_time", "mnist", "airline", "vi_airline"),
     *("defaults", "coverage", "uncertainty", "tables", "medium", "pixels", "search", "stability", "power"),
-    *("leave_one_out", "precision", "prediction_sets", "novelty"),
+    *("leave_one_out", "precision", "prediction_sets", "novelty", "active"),
 )
 FOLDER = Path(__file__).parent
 CONFIG, RESULTS = "config.toml", "results.jsonl"

@@ -31,6 +31,7 @@ BESIDE = ["CONTRIBUTING.md", "benchmarks/README.md", *(f"experiments/{path.paren
 NEEDS = {"docs/migrate/gpytorch.md": "gpytorch"}
 GALLERY = "docs/gallery/"  # its pages are made by running them, which tests/front/test_gallery.py repeats
 LEFT_OUT = {  # page -> how many of its blocks are not run; each says why
+    "docs/active-learning.md": 2,  # scikit-activeml and modAL, which test_active_packages.py runs
     "docs/clusters.md": 3,  # a cluster, Ray, Spark
     "docs/export.md": 1,  # skops and MLflow, which test_integrations.py runs
     "docs/migrate/gpflow.md": 1,  # GPflow wants NumPy 1

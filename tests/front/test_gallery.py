@@ -59,7 +59,14 @@ def claims_of_triage(found):
     assert ((p > 0.01) & (p < 0.9) == (action == "biopsy")).all()
     assert found["total"]["value of the label"][50] < found["total"]["uncertainty of the label"][50]
     assert (found["value"] >= found["of_rows"]).all()
-    assert abs(found["why"].contributions.sum()) > 2.0
+    assert abs(found["why"].contributions.sum()) > 1.0
+
+
+def claims_of_label_next(found):
+    bald, random = found["mean"]["BALD"], found["mean"]["random"]
+    assert bald[-1] < random[2]
+    assert bald[-1] < 1.2 * random[-1]
+    assert found["unclear"][found["asked"]].mean() > 2 * found["unclear"].mean()
 
 
 def claims_of_wine_relevance(found):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import busy, classes, memory, ranks, source
+from benchmarks import busy, classes, memory, query, ranks, source
 from benchmarks.history import line, subject
 from benchmarks.problems import Options
 
@@ -13,13 +13,17 @@ pq = pytest.importorskip("pyarrow.parquet")
 @pytest.fixture
 def small(monkeypatch):
     """The same work on few rows, in this process: starting another takes seconds."""
-    for module in (memory, classes):
+    for module in (memory, classes, query):
         monkeypatch.setattr(module, "in_child", lambda work, *args, device: work(*args) | {"peak_memory_mib": 1})
     monkeypatch.setattr(memory, "ROWS", (2500, 3000))
     for module in (memory, source):
         monkeypatch.setattr(module, "MODEL", memory.MODEL | {"n_inducing": 5})
     monkeypatch.setattr(classes, "SIZES", {"C": 12, "N": 700, "D": 3, "M": 4, "B": 200})
     monkeypatch.setattr(classes, "TEST_ROWS", 100)
+    monkeypatch.setattr(query, "ROWS", (300, 400))
+    monkeypatch.setattr(query, "MODEL", query.MODEL | {"n_inducing": 5, "max_epochs": 1})
+    for name in ("TRAIN_ROWS", "CHECKED_ROWS"):
+        monkeypatch.setattr(query, name, 200)
 
 
 def test_rows_are_the_same_whenever_they_are_made(tmp_path, monkeypatch):
@@ -54,6 +58,15 @@ def test_memory_is_measured_for_training_on_all_rows(small, monkeypatch):
     records = list(memory.measure(Options(what=("full",), rows=300)))
     found = [(r["what"], r["rows"], r["C"], r["D"]) for r in records]
     assert found == [("train on all rows", 300, 10, 20), ("predict on all rows", 300, 10, 20)]
+
+
+def test_queries_are_timed_by_every_method(small):
+    records = list(query.measure(Options()))
+    assert [(r["what"], r["rows"]) for r in records] == [
+        ("bald", 300), ("bald", 400), ("entropy", 400), ("margin", 400), ("random", 400)]  # fmt: skip
+    assert records[0]["rank_correlation"] > 0.8
+    assert 20 <= records[0]["worst_rank"] < 200
+    assert "400 rows, C=5 M=5 D=10" in line(records[-1])
 
 
 def test_a_step_is_timed_from_files_and_from_memory_in_turns(small, monkeypatch):
