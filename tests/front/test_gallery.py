@@ -62,6 +62,20 @@ def claims_of_triage(found):
     assert abs(found["why"].contributions.sum()) > 1.0
 
 
+def claims_of_drift(found):
+    novel, wrong, covered = (np.array(found[name]) for name in ("novel", "wrong", "covered"))
+    assert novel[:5].mean() < 0.1
+    assert novel[5:].min() > 0.5
+    assert wrong[5:].mean() > 5 * wrong[:5].mean()
+    assert covered[:5].mean() > 0.93 > 0.7 > covered[5:].mean()
+    assert len(found["before"].moved) < 3 < 30 < len(found["after"].moved)
+    clf, again, later = found["clf"], found["again"], found["later"]
+    X, y = found["stream"][later], found["labels"][later]
+    for model in (clf, again):
+        assert model.predict_set(X, 0.95)[np.arange(300), y].mean() > 0.92
+    assert (again.predict(X) != y).mean() < 0.1 < (clf.predict(X) != y).mean()
+
+
 def claims_of_label_next(found):
     bald, random = found["mean"]["BALD"], found["mean"]["random"]
     assert bald[-1] < random[2]
