@@ -24,11 +24,11 @@ def fit(rows):
 
 
 # %% [markdown]
-# Twenty images at random are the start. Then `active.query` names twenty at a time, those whose labels say most about
+# Forty images at random are the start. Then `active.query` names twenty at a time, those whose labels say most about
 # the ten functions of the model, and the model is fitted again.
 
 # %%
-known, batches, curve = pool[:20], [], []
+known, batches, curve = pool[:40], [], []
 while True:
     clf, step = fit(known)
     curve.append(step)
@@ -37,7 +37,7 @@ while True:
     left = np.setdiff1d(pool, known)
     batches.append(left[active.query(clf, X[left], 20)])
     known = np.concatenate([known, batches[-1]])
-random = [curve[0], *(fit(pool[:n])[1] for n in (60, 100, 150, 200, 250, 300))]
+random = [curve[0], *(fit(pool[:n])[1] for n in (70, 100, 150, 200, 250, 300))]
 for name, steps in {"BALD": curve, "random": random}.items():
     for n, nll, error in steps:
         if n >= 100:

@@ -22,13 +22,12 @@ from experiments.common import DIGITS, grouped, markdown
 from experiments.experiment import Config, Job, Summary, Verdict
 
 TARGET, MADE_UP = "target", "made up"
-BALD, RANDOM, EXPLORE, ALONE, SINGLE, FOREST = "bald", "random", "explore", "alone", "single", "forest "
-EXPLORED = 0.25  # of a batch, drawn at random
-NAMES = {BALD: "BALD", EXPLORE: "BALD, a quarter random", RANDOM: "random", ALONE: "best 20 by themselves",
+BALD, EPIG, RANDOM, ALONE, SINGLE, FOREST = "bald", "epig", "random", "alone", "single", "forest "
+NAMES = {BALD: "BALD", EPIG: "EPIG", RANDOM: "random", ALONE: "best 20 by themselves",
          FOREST + "margin": "forest, margin", FOREST + "entropy": "forest, entropy",
          FOREST + "committee": "forest, committee"}  # fmt: skip
 SHORT = (ALONE, SINGLE)
-STYLES = {BALD: ("black", "-"), EXPLORE: (BLUE, "-"), RANDOM: ("0.55", (0, (4, 1.5))),
+STYLES = {BALD: ("black", "-"), EPIG: (BLUE, "-"), RANDOM: ("0.55", (0, (4, 1.5))),
           FOREST + "margin": (VERMILION, "-"), FOREST + "entropy": (ORANGE, "-"),
           FOREST + "committee": (PINK, "-")}  # fmt: skip
 LEAST_ROWS = 10  # of a class; smaller ones are left out
@@ -43,7 +42,7 @@ def jobs(config: Config) -> list[Job]:
         ([SINGLE], config["sets"], config["single"]),
         (config["more_models"], config["more_sets"], config["more_seeds"]),
     ]
-    ends = {ALONE: short, SINGLE: short, BALD: most, EXPLORE: most}
+    ends = {ALONE: short, SINGLE: short, BALD: most, EPIG: most}
     sizes = {name: config[name] for name in ("pool_rows", "test_rows", "start", "batch", "trees")}
     return [
         {"set": name, "seed": seed, "model": model, "end": ends.get(model, end), **sizes}
@@ -92,18 +91,17 @@ class _Process:
     """Our defaults, fitted to the rows that have labels."""
 
     def __init__(self, job: Job, X: Any, y: NDArray[Any], known: NDArray[np.int64]) -> None:
-        self._job, self._X, self._n = job, X, len(known)
+        self._job, self._X = job, X
         self._clf = GPClassifier(random_state=job["seed"], device="cpu").fit(_take(X, known), y[known])
         self.classes = self._clf.classes_
         self.log_proba = self._clf.predict_log_proba
 
     def query(self, left: NDArray[np.int64], n: int) -> NDArray[np.int64]:
         """Return n of the rows that are left."""
-        pool, seed = _take(self._X, left), 1000 * self._job["seed"] + self._n
+        pool = _take(self._X, left)
         if self._job["model"] == ALONE:
             return left[np.argsort(-self._clf.uncertainty(pool).epistemic, kind="stable")[:n]]
-        explore = EXPLORED if self._job["model"] == EXPLORE else 0.0
-        return left[active.query(self._clf, pool, n, explore=explore, random_state=seed)]
+        return left[active.query(self._clf, pool, n, EPIG if self._job["model"] == EPIG else BALD)]
 
 
 class _Forest:

@@ -17,11 +17,13 @@ from cavity.runtime.device import choose_device, without_autograd
 
 Array = NDArray[np.float64]
 
-METHODS = ("bald", "entropy", "margin", "random")
+METHODS = ("bald", "epig", "entropy", "margin", "random")
+JOINT = ("bald", "epig")
 CHUNK_ROWS = 8_192  # of a pool in memory
 CANDIDATES = 1_024  # with the largest scores, and as many more in proportion to their scores
 CANDIDATES_PER_QUERY = 4  # of each kind, at least
-CANDIDATE_NUMBERS = 2**24  # of the projections of the candidates of a kind
+CANDIDATE_NUMBERS = 2**24  # of the projections of the candidates of a kind, and of their covariances with targets
+TARGETS, LEAST_TARGETS = 512, 16  # rows that stand for the pool in "epig"
 
 
 class Choice(NamedTuple):
@@ -30,8 +32,7 @@ class Choice(NamedTuple):
     Attributes:
         rows: their indices, best first, (n,).
         candidates: the indices of the rows that were compared, (m,).
-        scores: those of the candidates at each choice, (n, m); NaN for rows chosen before. A row that was drawn has the
-            score 0, and the others NaN.
+        scores: those of the candidates at each choice, (n, m); NaN for rows chosen before.
     """
 
     rows: NDArray[np.int64]
@@ -39,9 +40,7 @@ class Choice(NamedTuple):
     scores: Array
 
 
-def query(
-    clf: Any, pool: Any, n: int, method: str = "bald", *, explore: float = 0.0, random_state: Any = None
-) -> NDArray[np.int64]:
+def query(clf: Any, pool: Any, n: int, method: str = "bald", *, random_state: Any = None) -> NDArray[np.int64]:
     """Return the indices of n rows of a pool to label next, the most informative first.
 
     A batch never holds two rows with the same cells.
@@ -52,12 +51,12 @@ def query(
             not grow with its rows. The index of a row of a source is its place in reading order, lane by lane.
         n: the number of rows.
         method: "bald" takes the rows whose labels have the most information about the latent functions: the epistemic
-            part of `clf.uncertainty`. Each row is chosen given those before it, so a batch does not ask the same
-            question twice. "entropy" takes the rows whose predictions have the largest entropy, and "margin" those
-            with the smallest difference of the two largest probabilities, each row on its own. "random" draws rows.
-        explore: the share of the batch, rounded down, that is drawn at random instead, at its end. It finds places
-            where the model is sure and wrong.
-        random_state: seed of the rows that are drawn.
+            part of `clf.uncertainty`. "epig" takes those whose labels have the most about the predictions of the pool,
+            and so no strange rows that teach about themselves alone. Both choose each row given those before it, so a
+            batch does not ask the same question twice. "entropy" takes the rows whose predictions have the largest
+            entropy, and "margin" those with the smallest difference of the two largest probabilities, each row on its
+            own. "random" draws rows.
+        random_state: seed of "random"; the others do not use it.
 
     >>> from sklearn.datasets import load_iris
     >>> from cavity import GPClassifier
@@ -67,12 +66,10 @@ def query(
     >>> len(set(rows.tolist()))
     5
     """
-    return choose(clf, pool, n, method, explore=explore, random_state=random_state).rows
+    return choose(clf, pool, n, method, random_state=random_state).rows
 
 
-def choose(
-    clf: Any, pool: Any, n: Any, method: str = "bald", *, explore: float = 0.0, random_state: Any = None
-) -> Choice:
+def choose(clf: Any, pool: Any, n: Any, method: str = "bald", *, random_state: Any = None) -> Choice:
     """Do what `query` does, and return the scores too."""
     if not isinstance(clf, GPClassifier):
         raise TypeError(f"clf must be a fitted GPClassifier, got {type(clf).__name__}")
@@ -80,30 +77,21 @@ def choose(
         raise ValueError(f"n must be an int of 1 or more, got {n!r}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
-    if not 0.0 <= explore <= 1.0:
-        raise ValueError(f"explore must be a share of the batch in [0, 1], got {explore!r}")
     check_is_fitted(clf, "posterior_")
     n = int(n)
-    n_drawn = n if method == "random" else int(explore * n)
-    n_best = n - n_drawn
     with without_autograd(choose_device(clf.device)):
-        best, drawn, n_rows = _read_pool(clf, pool, n_best, n_drawn, method, random_state)
-        n_different = max(len(best.place), len(drawn.place))
-        if n > n_different:
+        best, targets, n_rows = _read_pool(clf, pool, n, method, random_state)
+        if n > (n_different := len(best.place)):
             why = f"only {n_different} of the {n_rows} rows of the pool differ from each other"
             why = f"the pool has {n_rows} rows" if n_different == n_rows else why
             raise ValueError(f"n must be at most the number of different rows to choose from, got {n}: {why}")
-        if method == "bald" and n_best:
-            chosen, scores = choose_rows(clf._posterior_on_device(), clf._encode(best.cells), n_best)
-        else:
-            chosen, scores = np.arange(n_best), np.tile(best.key, (n_best, 1))
-            scores[np.tri(n_best, len(best.key), -1, dtype=np.bool_)] = np.nan
-    added = np.flatnonzero(~np.isin(drawn.hash, best.hash[chosen]))[:n_drawn]
-    candidates = np.union1d(best.place, drawn.place[added])
-    every = np.full((n, len(candidates)), np.nan)
-    every[:n_best, np.searchsorted(candidates, best.place)] = scores
-    every[np.arange(n_best, n), np.searchsorted(candidates, drawn.place[added])] = 0.0
-    return Choice(np.concatenate([best.place[chosen], drawn.place[added]]), candidates, every)
+        if method in JOINT:
+            about = clf._encode(targets.cells) if method == "epig" else None
+            chosen, scores = choose_rows(clf._posterior_on_device(), clf._encode(best.cells), n, about)
+            return Choice(best.place[chosen], best.place, scores)
+    scores = np.tile(best.key, (n, 1))
+    scores[np.tri(n, len(best.key), -1, dtype=np.bool_)] = np.nan
+    return Choice(best.place, best.place, scores)
 
 
 def modal_query(learner: Any, X: Any, n_instances: int = 1, method: str = "bald", **settings: Any) -> Any:
@@ -113,13 +101,13 @@ def modal_query(learner: Any, X: Any, n_instances: int = 1, method: str = "bald"
         learner: a modAL ActiveLearner whose estimator is a fitted GPClassifier.
         X: the pool.
         n_instances: the number of rows.
-        method: as for `query`, and `explore` and `random_state` too.
+        method: as for `query`, and `random_state` too.
 
     Returns:
         The indices of the rows, and the score of each, as modAL's own strategies do.
     """
     choice = choose(getattr(learner, "estimator", learner), X, n_instances, method, **settings)
-    places = np.searchsorted(choice.candidates, choice.rows)
+    places = (choice.candidates == choice.rows[:, None]).argmax(1)
     return choice.rows, choice.scores[np.arange(len(places)), places]
 
 
@@ -159,42 +147,41 @@ class _Rows(NamedTuple):
         return _Rows(self.place[indices], self.key[indices], self.hash[indices], self.cells[indices])
 
 
-def _read_pool(
-    clf: GPClassifier, pool: Any, n_best: int, n_drawn: int, method: str, random_state: Any
-) -> tuple[_Rows, _Rows, int]:
-    """Read the pool once; return the rows to choose from, rows drawn at random, and the number of rows in the pool.
+def _read_pool(clf: GPClassifier, pool: Any, n: int, method: str, random_state: Any) -> tuple[_Rows, _Rows, int]:
+    """Read the pool once; return the rows to choose from, rows that stand for the pool, and the number of its rows.
 
-    For "bald" the former are the rows with the largest scores, and others drawn in proportion to their scores: the best
-    rows of a large pool can all be alike. The latter are enough for all of the batch, as some may be chosen before.
+    For a joint choice the former are the rows with the largest scores, and others drawn in proportion to their scores:
+    the best rows of a large pool can all be alike.
     """
-    n, random, fixed = n_best + n_drawn, check_random_state(random_state), np.random.RandomState(0)
-    size = _candidates(clf, n_best) if method == "bald" else n
-    n_rows, best, spread, drawn = 0, _Rows.none(clf), _Rows.none(clf), _Rows.none(clf)
+    is_joint, n_rows = method in JOINT, 0
+    random = check_random_state(random_state if method == "random" else 0)
+    size, n_targets = _sizes(clf, n) if is_joint else (n, 0)
+    best, spread, targets = (_Rows.none(clf) for _ in range(3))
     for cells in _blocks(clf, pool):
-        places, hashes = np.arange(n_rows, n_rows + len(cells)), row_hashes(cells)
+        draws = random.random_sample((len(cells), 2))
+        scores = draws[:, 0] if method == "random" else _scores(clf, cells, method)
+        block = _Rows(np.arange(n_rows, n_rows + len(cells)), scores, row_hashes(cells), cells)
         n_rows += len(cells)
-        if n_drawn:
-            drawn = drawn.merged(_Rows(places, random.random_sample(len(cells)), hashes, cells), n)
-        if method != "random":
-            scores = _scores(clf, cells, method)
-            best = best.merged(_Rows(places, scores, hashes, cells), size)
-        if method == "bald":
+        best = best.merged(block, size)
+        if is_joint:
             with np.errstate(divide="ignore"):  # -∞ for rows that teach nothing
-                key = np.log(scores) - np.log(-np.log(fixed.random_sample(len(cells))))
-            spread = spread.merged(_Rows(places, key, hashes, cells), size)
+                key = np.log(scores) - np.log(-np.log(draws[:, 0]))
+            spread = spread.merged(block._replace(key=key), size)
+            targets = targets.merged(block._replace(key=draws[:, 1]), n_targets)
     if n_rows == 0:
         raise ValueError("The pool has no rows; at least one is required.")
-    if method == "bald":
-        spread = spread._replace(key=np.full(len(spread.key), -np.inf))
-        best = best.merged(spread, 2 * size)
+    if is_joint:
+        best = best.merged(spread._replace(key=np.full(len(spread.key), -np.inf)), 2 * size)
         best = best.take(np.argsort(best.place))
-    return best, drawn, n_rows
+    return best, targets, n_rows
 
 
-def _candidates(clf: GPClassifier, n: int) -> int:
-    """Return how many candidates of each kind a joint choice of n rows compares."""
-    Z = clf.posterior_.prior.Z
-    return max(min(CANDIDATES, CANDIDATE_NUMBERS // (Z.shape[0] * Z.shape[1])), CANDIDATES_PER_QUERY * n)
+def _sizes(clf: GPClassifier, n: int) -> tuple[int, int]:
+    """Return how many candidates of each kind a joint choice of n rows compares, and the number of targets."""
+    prior = clf.posterior_.prior
+    fit = CANDIDATE_NUMBERS // (prior.Z.shape[0] * prior.Z.shape[1])
+    size = max(min(CANDIDATES, fit), CANDIDATES_PER_QUERY * n)
+    return size, max(LEAST_TARGETS, min(TARGETS, CANDIDATE_NUMBERS // (2 * size * prior.n_classes)))
 
 
 def _blocks(clf: GPClassifier, pool: Any) -> Iterator[Array]:
@@ -210,8 +197,8 @@ def _blocks(clf: GPClassifier, pool: Any) -> Iterator[Array]:
 
 
 def _scores(clf: GPClassifier, cells: Array, method: str) -> Array:
-    """Return what ranks each row on its own; "bald" ranks rows again, exactly, when it chooses."""
-    if method == "bald":
+    """Return what ranks each row on its own; a joint choice ranks rows again."""
+    if method in JOINT:
         return screened_information(clf._posterior_on_device(), clf._encode(cells))
     log_p = clf._log_proba(cells)
     p = np.exp(log_p)

@@ -16,21 +16,14 @@ class PoolQuery(SingleAnnotatorPoolQueryStrategy):
     """A query strategy of scikit-activeml that asks a GPClassifier.
 
     Args:
-        method: "bald", "entropy", "margin" or "random", as for `cavity.active.query`.
-        explore: the share of a batch that is drawn at random, as for `cavity.active.query`.
+        method: "bald", "epig", "entropy", "margin" or "random", as for `cavity.active.query`.
         missing_label: what stands in `y` for a label that is not known.
-        random_state: seed of the rows that are drawn.
+        random_state: seed of "random".
     """
 
-    def __init__(
-        self,
-        method: str = "bald",
-        explore: float = 0.0,
-        missing_label: Any = MISSING_LABEL,
-        random_state: Any = None,
-    ) -> None:
+    def __init__(self, method: str = "bald", missing_label: Any = MISSING_LABEL, random_state: Any = None) -> None:
         super().__init__(missing_label=missing_label, random_state=random_state)
-        self.method, self.explore = method, explore
+        self.method = method
 
     def query(
         self,
@@ -71,8 +64,7 @@ class PoolQuery(SingleAnnotatorPoolQueryStrategy):
             weight = {} if sample_weight is None else {"sample_weight": np.asarray(sample_weight)[known]}
             clf = clone(clf).fit(X[known], y[known], **weight)
         model = getattr(clf, "estimator_", clf)
-        settings = {"explore": self.explore, "random_state": self.random_state_}
-        choice = choose(model, X_cand, batch_size, self.method, **settings)
+        choice = choose(model, X_cand, batch_size, self.method, random_state=self.random_state_)
         places = np.arange(len(X_cand)) if mapping is None else mapping
         rows = places[choice.rows]
         if not return_utilities:

@@ -66,8 +66,6 @@ def test_candidates_and_classifiers_of_scikit_activeml(fitted, labels):
     assert kept.tolist() == by_index.tolist()
     weighted = strategy.query(X, labels, wrapped(), sample_weight=np.ones(150), candidates=LEFT[:60], batch_size=3)
     assert weighted.tolist() == by_index.tolist()
-    half = active.PoolQuery(explore=0.5, random_state=0).query(X, labels, wrapped(), batch_size=4)
-    assert len(set(half.tolist())) == 4
 
 
 def test_a_loop_of_scikit_activeml(labels):
@@ -89,5 +87,3 @@ def test_a_strategy_of_modal(fitted, n):
     assert scores.shape == (n,)
     rows, _ = learner.query(X[LEFT], n_instances=n, method="margin")
     assert rows.tolist() == active.query(fitted, X[LEFT], n, "margin").tolist()
-    again = models.ActiveLearner(GPClassifier(**QUICK), active.modal_query, X[:100:5], Y[:100:5])
-    assert len(again.query(X, n_instances=3, explore=0.4, random_state=0)[0]) == 3

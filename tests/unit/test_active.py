@@ -53,17 +53,11 @@ def test_random_rows_follow_the_seed(clf):
     assert len(set(one)) == 20
 
 
-@EVERY
-def test_a_share_of_the_batch_is_drawn(clf, method):
-    choice = choose(clf, POOL, 10, method, explore=0.25, random_state=0)
-    expected = query(clf, POOL, 8, method, random_state=0)
-    others = [choose(clf, POOL, 10, method, explore=0.25, random_state=seed).rows for seed in range(5)]
-    assert len(set(choice.rows)) == 10
-    if method != "random":
-        assert all(np.array_equal(rows[:8], expected) for rows in others)
-        assert len({tuple(rows[8:]) for rows in others}) > 2
-    assert (choice.candidates[np.nanargmax(choice.scores, axis=1)] == choice.rows).all()
-    assert len(set(query(clf, POOL, len(POOL), method, explore=0.5))) == len(POOL)
+def test_epig_leaves_out_rows_that_teach_about_themselves_alone(clf):
+    far = 40.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]])
+    pool = np.concatenate([POOL, far])
+    assert set(query(clf, pool, 8)) & {90, 91, 92}
+    assert not set(query(clf, pool, 8, "epig")) & {90, 91, 92}
 
 
 @EVERY
@@ -90,15 +84,16 @@ def test_blocks_and_sources_change_nothing(clf, method, candidates, monkeypatch,
         np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-10, atol=1e-12)
 
 
-def test_candidates_of_a_large_pool(clf, monkeypatch):
+@pytest.mark.parametrize("method", active.JOINT)
+def test_candidates_of_a_large_pool(clf, method, monkeypatch):
     """The best by screening, and others in proportion to their scores."""
     monkeypatch.setattr(active, "CANDIDATES", 4)
-    found = choose(clf, POOL, 1)
+    found = choose(clf, POOL, 1, method)
     best = np.argsort(-active._scores(clf, POOL, "bald"))[:4]
     assert set(best) < set(found.candidates)
     assert 4 < len(found.candidates) <= 8
     assert (np.diff(found.candidates) > 0).all()
-    assert len(choose(clf, POOL, 3).candidates) > 12  # a few for every row of the batch
+    assert len(choose(clf, POOL, 3, method).candidates) > 12  # a few for every row of the batch
 
 
 FITS = {
@@ -164,10 +159,13 @@ def test_a_loop_with_partial_fit():
     [
         ({"n": 0}, ValueError, "n must be an int of 1 or more, got 0"),
         ({"n": 2.0}, ValueError, "n must be an int of 1 or more, got 2.0"),
-        ({"explore": 1.5}, ValueError, r"explore must be a share of the batch in \[0, 1\], got 1.5"),
         ({"n": True}, ValueError, "n must be an int of 1 or more, got True"),
         ({"n": 91}, ValueError, "n must be at most the number of different rows .*, got 91: the pool has 90 rows"),
-        ({"method": "BALD"}, ValueError, "method must be one of 'bald', 'entropy', 'margin', 'random', got 'BALD'"),
+        (
+            {"method": "BALD"},
+            ValueError,
+            "method must be one of 'bald', 'epig', 'entropy', 'margin', 'random', got 'BALD'",
+        ),
         ({"pool": POOL[:, :1]}, ValueError, "1 features"),
         ({"pool": np.full((3, 2), np.inf)}, ValueError, "must be finite"),
         ({"pool": Arrays(POOL[:0])}, ValueError, "The pool has no rows"),

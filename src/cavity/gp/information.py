@@ -21,15 +21,16 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.stats import qmc
 from torch import Tensor
 
 from cavity.gp.gaussian import Posterior
 from cavity.gp.probabilities import _moments, moments, uncertainty
-from cavity.numerics.linalg import times_vector, vector_times
+from cavity.numerics.limits import rounding
 
+BLOCK_ROWS = 1024  # of the candidates at a time
 PAIR_NODES = 64  # half the nodes of the average over f at the row of two labels
 SHARES = 17  # at which the information that a measurement leaves is computed
 LIKELY = 16  # classes of a row that coarse sums take into account
@@ -49,41 +50,58 @@ def screened_information(posterior: Posterior, X: Float[Tensor, "N D"]) -> NDArr
 
 @torch.inference_mode()
 def choose_rows(
-    posterior: Posterior, X: Float[Tensor, "N D"], n: int
+    posterior: Posterior, X: Float[Tensor, "N D"], n: int, targets: Float[Tensor, "T D"] | None = None
 ) -> tuple[NDArray[np.int64], Float[NDArray[np.float64], "n N"]]:
-    """Choose n rows one after the other, each with the most information given those before it.
+    """Choose n rows one after the other, given those before.
+
+    Without targets each is the row with the most information. With targets it is the row that teaches most about them:
+    its label takes the share 1 − exp(−2I) of the variance of f there, I its information, and of that at a target as much
+    as the squared correlation. The score is the sum over the targets of this share times the information left there,
+    to first order the fall of their information.
 
     Returns:
-        Their indices, and the information in every row at each choice, NaN for the rows chosen before.
+        The indices of the rows, and the score of every row at each choice, NaN for the rows chosen before.
     """
-    X = X.to(posterior.prior.Z.device)
-    whole = torch.from_numpy(uncertainty(posterior, X).epistemic).clamp_min(0.0).to(X.device)
+    N, X = len(X), (X if targets is None else torch.cat([X, targets])).to(posterior.prior.Z.device)
     mean, open_var, rest = moments(posterior, X, Posterior.parts)
     mean, joint, nodes = posterior.sharpness * mean, _OpenPart(posterior, X, open_var), _nodes(posterior)
     pair_nodes = _nodes(posterior, PAIR_NODES)
     own_mean, own_open, own_rest = _of_likely(mean, open_var, rest)
     known = _mean_entropy(own_mean, own_open, own_rest, nodes)
-    initial = _entropy(own_mean, own_open + own_rest) - known
+    initial = (_entropy(own_mean, own_open + own_rest) - known).clamp_min(0.0)
+    whole, cross = initial, None
+    if targets is None:
+        whole = torch.from_numpy(uncertainty(posterior, X).epistemic).clamp_min(0.0).to(X.device)
+    else:
+        cross = joint.columns(torch.arange(N, len(X), device=X.device))[:, :, :N]
     taught = open_var.new_zeros(n, *open_var.shape)
-    left, chosen, scores = open_var.clone(), np.empty(n, dtype=np.int64), np.empty((n, len(X)))
+    left, chosen, scores = open_var.clone(), np.empty(n, dtype=np.int64), np.empty((n, N))
     for step in range(n):
         information = initial
         if step:
             *_, taught_var, var = _of_likely(mean, open_var, rest, open_var - left, left + rest)
             information = _mean_entropy(own_mean, taught_var, var, nodes) - known
         share = torch.where(initial > 0.0, information / initial, 0.0).clamp(0.0, 1.0)
-        scores[step] = (whole * share).cpu().numpy()
+        score = whole * share
+        if cross is not None:
+            inverse = torch.where(left > rounding(left.dtype) * open_var, 1.0 / left, 0.0)
+            explained = torch.einsum("ctn,ct,t->cn", cross.square(), inverse[:, N:], score[N:])
+            score = -torch.expm1(-2.0 * score[:N]) * (explained * inverse[:, :N]).mean(0)
+        scores[step] = score.cpu().numpy()
         scores[step, chosen[:step]] = np.nan
         i = chosen[step] = int(np.nanargmax(scores[step]))
-        column = joint.column(i) - (taught[:step, :, i, None] * taught[:step]).sum(0)
+        column = joint.columns(torch.tensor([i], device=X.device))[:, 0]
+        column = column - (taught[:step, :, i, None] * taught[:step]).sum(0)
         learned = _share_learned(mean[:, i], open_var[:, i], rest[:, i], left[:, i], nodes, pair_nodes)
-        taught[step] = column * torch.where(left[:, i] > 0.0, learned / left[:, i], 0.0).sqrt()[:, None]
-        left = (left - taught[step].square()).clamp_min(0.0)
+        change = taught[step] = column * torch.where(left[:, i] > 0.0, learned / left[:, i], 0.0).sqrt()[:, None]
+        left = (left - change.square()).clamp_min(0.0)
+        if cross is not None:
+            cross = cross - change[:, N:, None] * change[:, None, :N]
     return chosen, scores
 
 
 class _OpenPart:
-    """The joint Gaussian of what is open of f at some rows: its covariance, column by column.
+    """The joint Gaussian of what is open of f at some rows: its covariance, some columns at a time.
 
     It is that of q(u), wᵀP⁻¹w', and of the residual k(x, x') − wᵀw', of which the rows have the open share. Where
     `Posterior.parts` takes less for open than this, correlations stay.
@@ -91,7 +109,7 @@ class _OpenPart:
 
     def __init__(self, posterior: Posterior, X: Float[Tensor, "N D"], open_var: Float[Tensor, "C N"]) -> None:
         self._posterior, self._X = posterior, X
-        blocks = [posterior.prior.conditional(block, in_double=True) for block in X.split(1024)]
+        blocks = [posterior.prior.conditional(block, in_double=True) for block in X.split(BLOCK_ROWS)]
         self._W = torch.cat([f.W for f in blocks], -1)
         s, diag = torch.cat([f.s for f in blocks], -1), torch.cat([f.blocks.diag for f in blocks], -1)
         residual = (s - posterior.prior.noise[:, None]).clamp_min(0.0)
@@ -103,16 +121,17 @@ class _OpenPart:
         self._scale = torch.where(variance > 0.0, open_var / variance, 0.0).sqrt()
         self._diagonal = open_var
 
-    def column(self, i: int) -> Float[Tensor, "C N"]:
-        """Return the covariance of every row with row i."""
+    def columns(self, at: Int[Tensor, "n"]) -> Float[Tensor, "C n N"]:
+        """Return the covariance of every row with those at some indices."""
         prior, factor = self._posterior.prior, self._posterior.whitened.R_inverse
-        w = self._W[..., i]
-        cov_w = vector_times(times_vector(factor, w.expand(len(factor), -1)), factor)
-        cross = prior.kernel.bind(prior.params, self._X[None, i : i + 1], self._X.dtype).blocks(self._X).cross[:, 0]
-        residual = cross - vector_times(w, self._W)
-        found = vector_times(cov_w, self._W) + self._root_share * self._root_share[:, i, None] * residual
-        found = self._scale * self._scale[:, i, None] * found
-        found[:, i] = self._diagonal[:, i]
+        w = self._W[..., at]
+        cov_w = torch.matmul(factor.mT, torch.matmul(factor, w))
+        cross = prior.kernel.bind(prior.params, self._X[None, at], self._X.dtype).blocks(self._X).cross
+        found = torch.matmul(w.mT, self._W).neg_().add(cross) * self._root_share[:, at, None]
+        found = torch.matmul(cov_w.mT, self._W) + found * self._root_share[:, None]
+        found *= self._scale[:, at, None] * self._scale[:, None]
+        place = torch.arange(len(at), device=at.device)
+        found[:, place, at] = self._diagonal[:, at]
         return found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.active.run import ALONE, BALD, EXPLORE, FOREST, RANDOM, SINGLE, cost, jobs, run, summarize
+from experiments.active.run import ALONE, BALD, EPIG, FOREST, RANDOM, SINGLE, cost, jobs, run, summarize
 from experiments.experiment import read_config
 
 FOLDER = Path(__file__).parents[3] / "experiments" / "active"
@@ -26,14 +26,14 @@ def records(speed=2.0, single=1.0):
 
 def test_every_strategy_has_the_same_pools():
     found = jobs(CONFIG)
-    assert len(found) == 5 * 10 * 5 + 5 * 10 + 5 * 3
-    assert {job["end"] for job in found if job["model"] in (BALD, EXPLORE)} == {180}
+    assert len(found) == 5 * 10 * 6 + 5 * 10 + 5 * 3
+    assert {job["end"] for job in found if job["model"] in (BALD, EPIG)} == {180}
     assert {job["end"] for job in found if job["model"] == RANDOM or job["model"].startswith(FOREST)} == {270}
     assert {job["end"] for job in found if job["model"] in (ALONE, SINGLE)} == {60}
     assert max(found, key=cost)["model"] == SINGLE
 
 
-@pytest.mark.parametrize("model", [BALD, EXPLORE, ALONE, SINGLE, FOREST + "entropy", FOREST + "committee"])
+@pytest.mark.parametrize("model", [BALD, EPIG, ALONE, SINGLE, FOREST + "entropy", FOREST + "committee"])
 def test_a_curve_starts_at_the_same_rows(model):
     if model.startswith(FOREST):
         pytest.importorskip("skactiveml")

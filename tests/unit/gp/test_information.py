@@ -58,7 +58,7 @@ def dense(q):
 def test_the_covariance_of_the_open_part(q):
     open_var, V = moments(q, X, Posterior.parts)[1], dense(q)
     joint = information._OpenPart(q, X, open_var)
-    found = torch.stack([joint.column(i) for i in range(len(X))], -1)
+    found = joint.columns(torch.arange(len(X)))
     torch.testing.assert_close(found, V, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(found.diagonal(dim1=1, dim2=2), open_var)
     assert torch.linalg.eigvalsh(found).min() > -1e-8
@@ -91,6 +91,26 @@ def test_rows_are_chosen_as_by_conditioning_on_measurements(q):
         t = information._share_learned(mean[:, i], open_var[:, i], rest[:, i], v, nodes, pair_nodes)
         precision = t / ((1.0 - t) * v)
         V = V - (precision / (1.0 + precision * v))[:, None, None] * V[:, :, i, None] * V[:, i, None]
+
+
+@EVERY
+def test_rows_are_chosen_for_what_they_teach_about_others(q):
+    """The score by its definition, before and after the first choice."""
+    targets = X[25:]
+    chosen, scores = choose_rows(q, X[:25], 2, targets)
+    V, (mean, open_var, rest) = dense(q), moments(q, X, Posterior.parts)
+    mean, nodes, pair_nodes = q.sharpness * mean, information._nodes(q), information._nodes(q, information.PAIR_NODES)
+    for step, i in enumerate(chosen):
+        left = V.diagonal(dim1=1, dim2=2)
+        left_in = information._mean_entropy(mean, (open_var - left).clamp_min(0.0), left + rest, nodes)
+        left_in = left_in - information._mean_entropy(mean, open_var, rest, nodes)
+        squares = (V**2 / (left[:, None] * left[:, :, None])).mean(0)
+        expected = ((1.0 - torch.exp(-2.0 * left_in[:25])) * (left_in[25:, None] * squares[25:, :25]).sum(0)).numpy()
+        kept = ~np.isnan(scores[step])
+        np.testing.assert_allclose(scores[step, kept], expected[kept], rtol=1e-4)
+        assert i == np.flatnonzero(kept)[expected[kept].argmax()]
+        t = information._share_learned(mean[:, i], open_var[:, i], rest[:, i], left[:, i], nodes, pair_nodes)
+        V = V - (t / left[:, i])[:, None, None] * V[:, :, i, None] * V[:, i, None]
 
 
 @EVERY
