@@ -25,7 +25,7 @@ def fit(rows):
 
 # %% [markdown]
 # Forty images at random are the start. Then `active.query` names twenty at a time, those whose labels say most about
-# the ten functions of the model, and the model is fitted again.
+# all images in the pool, and the model is fitted again.
 
 # %%
 known, batches, curve = pool[:40], [], []
@@ -35,24 +35,24 @@ while True:
     if len(known) == 100:
         break
     left = np.setdiff1d(pool, known)
-    batches.append(left[active.query(clf, X[left], 20)])
+    batches.append(left[active.query(clf, X[left], 20, "epig")])
     known = np.concatenate([known, batches[-1]])
 random = [curve[0], *(fit(pool[:n])[1] for n in (70, 100, 150, 200, 250, 300))]
-for name, steps in {"BALD": curve, "random": random}.items():
+for name, steps in {"EPIG": curve, "random": random}.items():
     for n, nll, error in steps:
         if n >= 100:
             print(f"{name:6} {n} labels: NLL {nll:.2f}, error {error:.1%}")
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
-for steps, name, style, color in [(random, "random", "s--", "#D55E00"), (curve, "BALD", "o-", "#0072B2")]:
+for steps, name, style, color in [(random, "random", "s--", "#D55E00"), (curve, "EPIG", "o-", "#0072B2")]:
     n, nll, _ = np.transpose(steps)
     ax.plot(n, nll, style, color=color, markersize=4, label=name)
 ax.set(xlabel="labels", ylabel="NLL of 797 other images", ylim=(0, None))
 ax.grid(axis="y", color="0.92")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)
-# alt: NLL against the number of labels, by BALD up to 100 and at random up to 300.
+# alt: NLL against the number of labels, by EPIG up to 100 and at random up to 300.
 
 # %% [markdown]
 # This is the last batch that it asked for, in order. Each image is chosen given those before it, so the batch does not
@@ -65,7 +65,7 @@ for ax, row in zip(axes.flat, batches[-1], strict=True):
     ax.set_title(y[row], fontsize=9)
     ax.axis("off")
 plt.show()
-# alt: Twenty images of digits of different kinds, many of them hard to read.
+# alt: Twenty images of digits of many kinds.
 
 # %% [markdown]
 # How many labels this saves depends on the data: many where classes have sharp borders, few where they overlap. See

@@ -56,8 +56,8 @@ def test_random_rows_follow_the_seed(clf):
 def test_epig_leaves_out_rows_that_teach_about_themselves_alone(clf):
     far = 40.0 * np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]])
     pool = np.concatenate([POOL, far])
-    assert set(query(clf, pool, 8)) & {90, 91, 92}
-    assert not set(query(clf, pool, 8, "epig")) & {90, 91, 92}
+    assert query(clf, pool, 1)[0] >= 90
+    assert query(clf, pool, 5, "epig").max() < 90
 
 
 @EVERY

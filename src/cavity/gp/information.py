@@ -54,10 +54,10 @@ def choose_rows(
 ) -> tuple[NDArray[np.int64], Float[NDArray[np.float64], "n N"]]:
     """Choose n rows one after the other, given those before.
 
-    Without targets each is the row with the most information. With targets it is the row that teaches most about them:
-    its label takes the share 1 − exp(−2I) of the variance of f there, I its information, and of that at a target as much
-    as the squared correlation. The score is the sum over the targets of this share times the information left there,
-    to first order the fall of their information.
+    Without targets each is the row with the most information I. With targets it is the row that teaches most about
+    them: a label takes the share 1 − exp(−2I) of the variance of f at its row, and that times the squared correlation
+    at a target. The score is the sum over the targets of the share taken times the information left there: to first
+    order, how much of it the label takes away.
 
     Returns:
         The indices of the rows, and the score of every row at each choice, NaN for the rows chosen before.
