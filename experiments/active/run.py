@@ -202,22 +202,24 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
     target = {s: curves[s, RANDOM].nll[-1] for s in (*sets, *more)}
     needed = {(s, m): curves[s, m].labels_to(target[s]) for s in target for m in shown if (s, m) in curves}
     rows = [[s, f"{target[s]:.4f}", *(_labels(needed.get((s, m)), curves.get((s, m))) for m in shown)] for s in target]
-    share = f"{config['share']:.0%}".replace("%", " %")
+    share = f"{100 * config['share']:.0f} %"
     text = [
         f"Labels that reach the NLL of a fit on {share} of the pool, on the mean curve of the seeds. Where it is not "
         "reached, the last number of labels and the NLL there.",
         markdown(["set", "NLL", *(NAMES[m] for m in shown)], rows),
     ]
-    ratios = {s: needed[s, BALD] / needed[s, RANDOM] for s in sets}
-    verdicts = [
-        Verdict(
-            f"BALD needs at most {config['most_ratio']:.0%} of random's labels for the NLL of a fit on {share} of the "
-            "pool, on every set".replace("%", " %"),
-            max(ratios.values()) <= config["most_ratio"],
-            ", ".join(f"{s} {ratio:.2f}" for s, ratio in ratios.items()),
-            is_ours=True,
-        )
-    ]
+    verdicts = []
+    for model in (BALD, EPIG):
+        if all((s, model) in needed for s in sets):
+            ratios = {s: needed[s, model] / needed[s, RANDOM] for s in sets}
+            claim = (
+                f"{NAMES[model]} needs at most {100 * config['most_ratio']:.0f} % of random's labels for the NLL of "
+            )
+            evidence = ", ".join(f"{s} {ratio:.2f}" for s, ratio in ratios.items())
+            holds = max(ratios.values()) <= config["most_ratio"]
+            verdicts.append(
+                Verdict(f"{claim}a fit on {share} of the pool, on every set", holds, evidence, is_ours=True)
+            )
     forests = [m for m in shown if m.startswith(FOREST) and all((s, m) in curves for s in sets)]
     if forests:
         best = {s: min(needed[s, m] for m in forests) for s in sets}
@@ -237,8 +239,8 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
         )
         verdicts.append(
             Verdict(
-                f"batches of {config['batch']} keep {config['least_kept']:.0%} of the gain of one label at a "
-                "time".replace("%", " %"),
+                f"batches of {config['batch']} keep {100 * config['least_kept']:.0f} % of the gain of one label at "
+                "a time",
                 own.share >= config["least_kept"],
                 str(own),
                 is_ours=True,

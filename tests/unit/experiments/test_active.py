@@ -15,7 +15,7 @@ SMOKE = read_config(FOLDER, smoke=True)
 
 def records(speed=2.0, single=1.0):
     """Curves that fall by a factor e with every 100 labels: `speed` times as fast for BALD."""
-    rates = {BALD: speed, SINGLE: speed * single, ALONE: 0.5, RANDOM: 1.0}
+    rates = {BALD: speed, EPIG: speed, SINGLE: speed * single, ALONE: 0.5, RANDOM: 1.0}
     found = []
     for job in jobs(CONFIG):
         labels = list(range(job["start"], job["end"] + 1, 10))
@@ -47,15 +47,15 @@ def test_a_curve_starts_at_the_same_rows(model):
 
 def test_the_claims_of_made_up_curves():
     text, verdicts, figures = summarize(records(), CONFIG, FOLDER)
-    assert [verdict.holds for verdict in verdicts] == [True, True, True]
+    assert [verdict.holds for verdict in verdicts] == [True, True, True, True]
     assert verdicts[0].evidence.count("0.54") == 5  # 145 of 270
-    assert "| 0.0821 | 145 | 270 | " in text
-    assert verdicts[1].evidence.count("145 against never") == 5
-    assert verdicts[2].evidence.startswith("100 ± 0 %")
+    assert "| 0.0821 | 145 | 145 | 270 | " in text
+    assert verdicts[2].evidence.count("145 against never") == 5
+    assert verdicts[3].evidence.startswith("100 ± 0 %")
     assert "best 20 by themselves 33" in text
     assert len(figures["active"].axes) == 5
     slow = summarize(records(speed=1.2, single=3.0), CONFIG, FOLDER).verdicts
-    assert [verdict.holds for verdict in slow] == [False, True, False]
+    assert [verdict.holds for verdict in slow] == [False, False, True, False]
 
 
 def test_nothing_is_claimed_without_curves():
