@@ -15,6 +15,7 @@ SECTIONS = [
     "scores",
     "advice",
     "calibration",
+    "sets",
     "confusion",
     "features",
     "uncertainty",
@@ -23,7 +24,7 @@ SECTIONS = [
     "training",
     "settings",
 ]
-CHARTS = ["reliability", "reliability-0", "class-errors", "relevance", "relevance-by-class", "uncertainty-kinds",
+CHARTS = ["reliability", "reliability-0", "class-errors", "set-sizes", "relevance", "relevance-by-class", "uncertainty-kinds",
           "set-aside", "map-rows", "map-inducing", "training-epochs", "training-seconds"]  # fmt: skip
 
 
