@@ -24,8 +24,9 @@ SECTIONS = [
     "training",
     "settings",
 ]
-CHARTS = ["reliability", "reliability-0", "class-errors", "set-sizes", "relevance", "relevance-by-class", "uncertainty-kinds",
-          "set-aside", "map-rows", "map-inducing", "training-epochs", "training-seconds"]  # fmt: skip
+CHARTS = ["reliability", "reliability-0", "class-errors", "set-sizes", "relevance", "relevance-by-class",
+          "uncertainty-kinds", "set-aside", "map-rows", "map-inducing", "training-epochs",
+          "training-seconds"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

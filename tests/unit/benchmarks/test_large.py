@@ -63,7 +63,7 @@ def test_memory_is_measured_for_training_on_all_rows(small, monkeypatch):
 def test_queries_are_timed_by_every_method(small):
     records = list(query.measure(Options()))
     assert [(r["what"], r["rows"]) for r in records] == [
-        ("bald", 300), ("bald", 400), ("entropy", 400), ("margin", 400), ("random", 400)]  # fmt: skip
+        ("bald", 300), ("bald", 400), ("epig", 400), ("entropy", 400), ("margin", 400), ("random", 400)]  # fmt: skip
     assert records[0]["rank_correlation"] > 0.8
     assert 20 <= records[0]["worst_rank"] < 200
     assert "400 rows, C=5 M=5 D=10" in line(records[-1])
