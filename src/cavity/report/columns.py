@@ -106,7 +106,7 @@ def speaking_columns(clf: Any, rows: Any, names: Sequence[str]) -> list[tuple[tu
     """Return the columns that speak most for the predicted label of each row against the next, then those against it.
 
     Each comes with its value as text and its contribution to the margin. Small ones are left out, and all of them where
-    the table has so many columns that no few of them would tell much.
+    there are too many columns for a few of them to tell much.
     """
     if not hasattr(clf, "explain") or len(names) > MAX_EXPLAINED:
         return [()] * len(read_rows(clf, rows)[0])
