@@ -218,7 +218,9 @@ def summarize(records: list[Record], config: Config, folder: Path) -> Summary:
             evidence = ", ".join(f"{s} {ratio:.2f}" for s, ratio in ratios.items())
             holds = max(ratios.values()) <= config["most_ratio"]
             verdicts.append(
-                Verdict(f"{claim}a fit on {share} of the pool, on every set", holds, evidence, is_ours=True)
+                Verdict(
+                    f"{claim}a fit on {share} of the pool, on each of the chosen sets", holds, evidence, is_ours=True
+                )
             )
     forests = [m for m in shown if m.startswith(FOREST) and all((s, m) in curves for s in sets)]
     if forests:
